@@ -106,7 +106,8 @@ def test_run_then_everything_that_reads_it(tiny_file: Path, results: Path) -> No
 
 
 def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
-    done = msbench("run", tiny_file, "--results", results, "--dry-run", "--json")
+    bucketed = ("--set", "train.bucketing=true")
+    done = msbench("run", tiny_file, "--results", results, "--dry-run", "--json", *bucketed)
     assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)
     assert all(row["parameters"] > 0 and row["steps"] == 24 for row in rows)

@@ -21,8 +21,8 @@ from msbench.runs.launchers import RunOptions
 @pytest.mark.parametrize(
     ("verb", "options", "computed", "used"),
     [
-        (runs.run, [RunOptions], set(), set()),
-        (reports.report, [ReportOptions], {"judge", "claims"}, {"against"}),
+        (runs.run, [RunOptions], set(), {"estimate"}),
+        (reports.report, [ReportOptions], {"judge", "claims", "planned"}, {"against"}),
         (reports.check, [CheckOptions], set(), {"calibrate", "github", "junit"}),
         (reports.baseline, [BaselineOptions], set(), set()),
         (

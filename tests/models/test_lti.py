@@ -149,11 +149,13 @@ def test_a_recomputed_kernel_has_the_same_gradients(name: str) -> None:
 def test_groups_of_the_optimiser(name: str, bidirectional: bool) -> None:
     model = model_of(name, bidirectional=bidirectional, state=8)
     names = {id(value): key for key, value in model.named_parameters()}
-    groups = make_parameter_groups(model, TrainConfig(lr=1e-2, ssm_lr=1e-3, weight_decay=0.05))
+    # With a rate of their own, step sizes are a group of their own.
+    train = TrainConfig(lr=1e-2, ssm_lr=1e-3, dt_lr=2e-3, weight_decay=0.05)
+    groups = make_parameter_groups(model, train)
     found: dict[str, str] = {}
     for group in groups:
         parameters: Any = group["params"]
-        assert (group["lr"] == 1e-3) == (group["name"] in ("ssm", "dt"))
+        assert group["lr"] == {"ssm": 1e-3, "dt": 2e-3}.get(str(group["name"]), 1e-2)
         assert (group["weight_decay"] == 0.05) == (group["name"] == "weights")
         for parameter in parameters:
             key = names[id(parameter)]

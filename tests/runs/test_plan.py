@@ -41,15 +41,16 @@ def test_a_run_resumes_from_every_checkpoint_that_training_keeps(tmp_path: Path)
 
 
 def test_batch_norm_on_batches_of_similar_length_is_warned_of(tiny: Suite) -> None:
-    (warning,) = describe_bucketed_norms(resolve_specs(tiny, seeds=[0, 1]))
+    on = "train.bucketing=true"
+    (warning,) = describe_bucketed_norms(resolve_specs(tiny, seeds=[0, 1], overrides=[on]))
     assert warning.startswith("listops-tiny: msssm-s6: model.norm: batch on batches of similar length")
     assert "set train.bucketing=false" in warning
-    assert describe_bucketed_norms(resolve_specs(tiny, overrides=["train.bucketing=false"])) == []
-    assert describe_bucketed_norms(resolve_specs(tiny, overrides=["model.norm=layer"])) == []
-    both = describe_bucketed_norms(resolve_specs(tiny, overrides=["model.norm=batch"]))
+    assert describe_bucketed_norms(resolve_specs(tiny)) == []
+    assert describe_bucketed_norms(resolve_specs(tiny, overrides=[on, "model.norm=layer"])) == []
+    both = describe_bucketed_norms(resolve_specs(tiny, overrides=[on, "model.norm=batch"]))
     assert len(both) == 1
     assert "listops-tiny: msssm-s6, mamba: " in both[0]
-    same_length = resolve_specs(tiny)[0].model_copy(update={"data": Cifar10Config()})
+    same_length = resolve_specs(tiny, overrides=[on])[0].model_copy(update={"data": Cifar10Config()})
     assert describe_bucketed_norms([same_length]) == []
 
 
