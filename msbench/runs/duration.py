@@ -1,4 +1,4 @@
-"""How long runs take: from earlier runs of this machine or a few timed steps; without either, nothing."""
+"""Durations of runs: from earlier runs of this machine or a few timed steps; without either, none."""
 
 import heapq
 import json
@@ -58,7 +58,7 @@ UNTIMED, TIMED, LONGEST = 2, 5, 20.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a run will take from now on, and what that is inferred from."""
+    """The time that a run will take from now on, and what it is inferred from."""
 
     seconds: float
     source: str

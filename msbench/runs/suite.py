@@ -111,7 +111,7 @@ def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
 def load_suites(names: Iterable[str]) -> list[Suite]:
     """Load the suites of these names, or in these files, each once.
 
-    Raises ConfigError where two have one name: their runs would be told apart by nothing that is shown.
+    Raises ConfigError where two have one name: nothing that is shown would distinguish their runs.
     """
     found: dict[str, Suite] = {}
     for each in map(load_suite, names):

@@ -23,7 +23,7 @@ from msbench.config.run import Label
 from msbench.errors import suggest_name
 
 PAPER = "paper"
-"""What stands for all of the paper's tables, in place of a suite's name."""
+"""The word for all of the paper's tables, in place of a suite's name."""
 DEFAULT_MARGIN = 0.01
 """One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
 DEFAULT_REASON = "the default, as the suite gives no margin"
