@@ -10,6 +10,7 @@ import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ def spoiled_documents(draw: st.DrawFn) -> Any:
         if not isinstance(changed, dict):
             break
         place = draw(st.sampled_from(list(list_places(changed))[1:]))
-        how, wrong = draw(st.sampled_from(["replace", "wrap", "remove"])), draw(st.sampled_from(WRONG))
+        how = draw(st.sampled_from(["replace", "wrap", "remove"]))
+        wrong = deepcopy(draw(st.sampled_from(WRONG)))  # the next change may be inside of it
         inner = changed
         for key in place[:-1]:
             inner = inner[key]
