@@ -1,6 +1,6 @@
 """Terminal output on runs: plans, submissions, outcomes and the progress of training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from msbench import console
@@ -9,11 +9,10 @@ from msbench.config import RunSpec
 from msbench.config.messages import format_bytes, format_duration, format_value
 from msbench.console import command_line
 from msbench.results.record import RunRecord
-from msbench.runs.launchers import RunOptions, RunOutcome
-from msbench.runs.launchers.pool import PoolProgress
+from msbench.runs.launchers import PoolProgress, RunOptions, RunOutcome
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
-from msbench.runs.suite import list_origins, load_suite
+from msbench.runs.suite import SettingOrigin, list_origins, load_suite
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
 if TYPE_CHECKING:
@@ -83,12 +82,19 @@ def print_sized_plan(
     for (suite, task, model), found in origins.items():
         of = f" of {suite}" if len(suites) > 1 else ""
         console.out(f"\n{model} on {task}{of}; all other settings are defaults")
-        for layer in dict.fromkeys(each.layer for each in found.values() if each.layer):
-            given = [
-                f"{key} {format_value(each.value)}" for key, each in found.items() if each.layer == layer
-            ]
-            where = next(each.where for each in found.values() if each.layer == layer)
-            console.out(f"  {layer}{f' ({where})' if where else ''}: {', '.join(given)}")
+        _print_origins(found)
+
+
+def _print_origins(origins: Mapping[str, SettingOrigin]) -> None:
+    """Print a line for each layer that sets something, with its settings."""
+    layers: dict[str, list[str]] = {}
+    for key, each in origins.items():
+        if each.layer:
+            layers.setdefault(each.layer, []).append(key)
+    for layer, keys in layers.items():
+        where = origins[keys[0]].where
+        given = ", ".join(f"{key} {format_value(origins[key].value)}" for key in keys)
+        console.out(f"  {layer}{f' ({where})' if where else ''}: {given}")
 
 
 def _describe_total(
@@ -262,11 +268,10 @@ class PoolBar(PoolProgress):
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def move(self, campaign: "Campaign", training: Sequence[RunSpec]) -> None:
+    def move(self, ended: int, count: int, left: str, training: Sequence[RunSpec]) -> None:
         """Move the bar."""
-        ended, left = campaign.ended, campaign.describe_left()
         now = ", ".join(f"{spec.model_name} s{spec.seed}" for spec in training)
-        self.bar.update(self.task, name="runs", figures=now, left=left, completed=ended, total=campaign.count)
+        self.bar.update(self.task, name="runs", figures=now, left=left, completed=ended, total=count)
 
     def note(self, text: str) -> None:
         """Print one line above the bar."""

@@ -8,7 +8,7 @@ import pytest
 from msbench.cli.display import BarProgress, LogProgress, PoolBar, show_pool, show_progress
 from msbench.config import RunSpec
 from msbench.runs.duration import Campaign, Estimate, RunTimes
-from msbench.runs.launchers.pool import PoolProgress
+from msbench.runs.launchers import PoolProgress
 from msbench.runs.plan import PlannedRun
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
@@ -129,7 +129,7 @@ def test_runs_in_parallel_get_one_bar(
     with show_pool(quiet=False) as shown:
         assert isinstance(shown, PoolBar)
         campaign.end(spec)
-        shown.move(campaign, [spec])
+        shown.move(campaign.ended, campaign.count, campaign.describe_left(), [spec])
         shown.note("[s4] ended")
         (task,) = shown.bar.tasks
     assert (task.completed, task.total) == (1, 2)

@@ -10,10 +10,13 @@
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from msbench.config import RunSpec
+from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, UnknownName
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import RESULTS, build_command
@@ -106,6 +109,28 @@ class RunOutcome:
         return ExitCode.OK
 
 
+class PoolProgress:
+    """Receiver of reports on runs in parallel, and a context around them; this one prints lines.
+
+    One that is `live` draws at a terminal: what processes print there would spoil it.
+    """
+
+    live = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def note(self, text: str) -> None:
+        """Receive a message of one line."""
+        say(text)
+
+    def move(self, ended: int, count: int, left: str, training: Sequence[RunSpec]) -> None:
+        """Receive again and again how many of all runs have ended, the time left, and which are training."""
+
+
 def check_options(options: RunOptions) -> None:
     """Raise ConfigError for options that are incompatible with one another or with this process."""
     if options.launcher not in LAUNCHERS:
@@ -151,11 +176,11 @@ def read_rank() -> tuple[int, int, int]:
     return rank, count, local
 
 
-def read_number(name: str, least: int, default: int | None = None, most: int = 10**9 - 1) -> int:
+def read_number(
+    name: str, least: int, default: int | None = None, most: int = 10**9 - 1, remedy: str = RANK_REMEDY
+) -> int:
     """Return the whole number in a variable of the environment. Raises ConfigError if there is none."""
     text = os.environ.get(name, "" if default is None else str(default))
     if not (text.isascii() and text.isdecimal()) or len(text) > 9 or not least <= int(text) <= most:
-        raise ConfigError(
-            f"{name}={text[:40]}: must be a whole number from {least} to {most:,}; {RANK_REMEDY}"
-        )
+        raise ConfigError(f"{name}={text[:40]}: must be a whole number from {least} to {most:,}; {remedy}")
     return int(text)

@@ -25,7 +25,7 @@ from msbench.results.record import RunRecord
 from msbench.results.store import read_run
 from msbench.runs.duration import Campaign, plan_campaign, read_times
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import BUSY, NO_WAIT, RunOptions, RunOutcome
+from msbench.runs.launchers import BUSY, NO_WAIT, PoolProgress, RunOptions, RunOutcome
 from msbench.runs.launchers.distributed import (
     PATIENCE,
     POLL,
@@ -36,7 +36,6 @@ from msbench.runs.launchers.distributed import (
     join_processes,
     start_held,
 )
-from msbench.runs.launchers.pool import PoolProgress
 from msbench.runs.plan import TO_TRAIN, PlannedRun, check_kernels, name_run, plan_runs
 from msbench.runs.setup import plan_with_data
 from msbench.runs.suite import load_suite
@@ -232,7 +231,8 @@ def _train(
         return [*build_python_command(), "-m", "msbench", *words, *quiet]
 
     def move() -> None:
-        shown.move(campaign, [entries[index].spec for index in pool.working])
+        training = [entries[index].spec for index in pool.working]
+        shown.move(campaign.ended, campaign.count, campaign.describe_left(), training)
 
     slots = build_slots(options.jobs, options.device)
     pool = WorkerPool(
