@@ -17,11 +17,13 @@ from pathlib import Path
 from msbench import cli, console
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, MsbenchError
+from msbench.runs.launchers import read_number
 from msbench.runs.launchers.slurm_jobs import FILE, Submission, read_submission
 from msbench.training.signals import handling
 
 WARNING = signal.SIGUSR1
 MOST_RESTARTS = 10**6
+SLURM_REMEDY = "Slurm sets it: start the element by its batch script"
 ReceivedSignals = Callable[[], set[int]]
 
 
@@ -32,8 +34,10 @@ def main() -> int:
         if len(sys.argv) != 2:
             raise ConfigError(f"give the path of one {FILE}, as batch scripts of msbench do")
         submission = _read_own_submission(Path(sys.argv[1]))
-        words = submission.runs[_read_number("SLURM_ARRAY_TASK_ID", "", len(submission.runs) - 1)].words
-        restarts = _read_number("SLURM_RESTART_COUNT", "0", MOST_RESTARTS)
+        most = len(submission.runs) - 1
+        index = read_number("SLURM_ARRAY_TASK_ID", 0, most=most, remedy=SLURM_REMEDY)
+        words = submission.runs[index].words
+        restarts = read_number("SLURM_RESTART_COUNT", 0, 0, MOST_RESTARTS, SLURM_REMEDY)
     except MsbenchError as error:
         say(f"msbench: {error}")
         return error.exit_code
@@ -46,14 +50,6 @@ def main() -> int:
     if limited:
         _requeue(submission, restarts)
     return code
-
-
-def _read_number(name: str, default: str, most: int) -> int:
-    """Return the number in a variable of Slurm. Raises ConfigError if it is none, or is above `most`."""
-    text = os.environ.get(name, default)
-    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) > most:
-        raise ConfigError(f"{name}={text[:40]}: must be a whole number from 0 to {most}, as Slurm sets it")
-    return int(text)
 
 
 def _read_own_submission(path: Path) -> Submission:
