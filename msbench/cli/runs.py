@@ -76,7 +76,7 @@ def run(
     deterministic: flags.Deterministic = False,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and touch nothing.")] = False,
     estimate: Annotated[
-        bool, typer.Option(help="With --dry-run: time a few steps where no earlier run tells the time.")
+        bool, typer.Option(help="With --dry-run: time a few steps of runs that no earlier one is like.")
     ] = False,
     fresh: Annotated[
         bool, typer.Option(help="Train completed runs anew, archiving the old; stopped ones resume.")

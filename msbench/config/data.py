@@ -282,7 +282,7 @@ class PtbXlConfig(DataConfig):
     """None means half a crop, as in that benchmark."""
 
     @model_validator(mode="after")
-    def _crops_cover_a_record(self) -> Self:
+    def _crops_fit_together(self) -> Self:
         if self.crop_step is not None and self.crop is None:
             raise ValueError("crop_step needs crop; without it, whole records are read")
         if self.crop_step is not None and self.crop is not None and self.crop_step > self.crop:

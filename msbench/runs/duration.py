@@ -65,11 +65,11 @@ class Estimate:
 
 
 class RunTimes:
-    """Times of finished runs on hardware as of this machine, and what they say of others.
+    """Times of finished runs on hardware as of this machine, by which those of others are estimated.
 
     A run counts if it was trained in one piece, by the same kernel, on the same device and as many of them,
-    on a CPU with the same number of threads. It says something of a run with the same settings of data, model
-    and training, but for those that cost no time; of one with fewer or more epochs, by its steps.
+    on a CPU with the same number of threads. It counts for runs with the same settings of data, model and
+    training, but for those that cost no time; for one with fewer or more epochs, by its steps.
     """
 
     def __init__(self, records: Iterable[RunRecord], device: str, *, devices: int, threads: int) -> None:
@@ -99,7 +99,7 @@ class RunTimes:
             self.known.setdefault(_describe_work(costs, record.kernel), []).append(run)
 
     def estimate(self, spec: RunSpec, steps: int | None, done: int = 0) -> Estimate | None:
-        """Estimate the time of a run with `steps`, of which some are `done`; None if no run says anything."""
+        """Estimate the time of a run with `steps`, of which some are `done`; None if no run counts for it."""
         values = spec.model_dump(mode="json")
         kernel = models.find_family(spec.model_name).name_kernel(spec.model, self.device)
         alike = self.known.get(_describe_work(_list_costs(values), kernel), [])
@@ -176,7 +176,7 @@ def estimate_durations(
 ) -> list[Estimate | None]:
     """Return the estimate for each run; those that are kept take no time.
 
-    With `timed`, steps are timed for those of which no earlier run says anything.
+    With `timed`, steps are timed for those that no earlier run counts for.
     """
     measured: dict[str, StepTimes | None] = {}
     return [_estimate(entry, times, measured if timed else None) for entry in entries]
@@ -325,7 +325,7 @@ class _Work:
 class Campaign:
     """The runs of one command: how many are to be trained, how many have ended, and the time left.
 
-    Finished runs of the command tell the time of others as earlier ones do.
+    Finished runs of the command count for others as earlier ones do.
     """
 
     def __init__(

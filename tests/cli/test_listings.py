@@ -44,6 +44,7 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
         row = rows[spec.model_name]
         assert row["parameters"] == models.count_parameters(model)
         assert row["at"] == "listops"
+        assert row["states"] == models.count_states_per_channel(spec.model_name, spec.model)
     assert {rows[name]["states"] for name in ("mamba", "msssm-s6", "msssm-s4")} == {128}
     assert {rows[name]["causal"] for name in ("mamba", "msssm-s6")} == {"yes"}
     assert rows["s5"]["causal"] == "no"
