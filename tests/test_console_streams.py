@@ -21,10 +21,11 @@ pytestmark = FULL
 
 
 def shell(words: str, redirected: str, *, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """A command of the shell, `MSBENCH` being this one; what is not redirected is captured."""
-    command = words.replace("msbench", f'"{sys.executable}" -m msbench', 1)
+    """A command of the shell, with `msbench` as this one; what is not redirected is captured."""
+    # A function, because replacing the word would also change paths such as that of a checkout.
+    this = f'msbench() {{ "{sys.executable}" -m msbench "$@"; }}'
     return subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} {redirected}"],
+        ["bash", "-c", f"set -o pipefail; {this}; {words} {redirected}"],
         cwd=folder,
         capture_output=True,
         text=True,
