@@ -73,9 +73,12 @@ def _list_models() -> Listing:
         suite = None
         warnings.append(f"{error}; models have their default size")
     rows = [_describe_model(name, suite, choose_accelerator("auto"), warnings) for name in MODELS]
-    header = ("model", "states", "causal", "parameters", "at", "kernel", "family", "summary", "rows")
-    note = f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it"
-    return Listing(header, rows, warnings, [note], below=3)
+    header = ("model", "states", "causal", "cost", "parameters", "at", "kernel", "family", "summary", "rows")
+    notes = [
+        f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it",
+        "cost: how the time of a layer grows with the length l",
+    ]
+    return Listing(header, rows, warnings, notes, below=3)
 
 
 def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
@@ -90,7 +93,7 @@ def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[
         parameters = models.count_parameters(models.build(name, config, info, 0))
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
-    counts = (family.count_states(config), causal, parameters, size)
+    counts = (family.count_states(config), causal, family.cost, parameters, size)
     return (name, *counts, family.name_kernel(config, device), entry.family, entry.summary, entry.rows)
 
 

@@ -112,4 +112,4 @@ def count_activations(config: DssConfig, device: str) -> float:
     return lti.count_activations(config, device) - (0 if config.gate == "full" else 2 * config.d_model)
 
 
-FAMILY = Family(build, lti.count_states, count_activations)
+FAMILY = Family(build, lti.count_states, count_activations, cost="l log l")

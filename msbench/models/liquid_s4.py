@@ -226,4 +226,4 @@ def is_causal(config: LiquidS4Config) -> bool:
     return not config.bidirectional and config.liquid_kernel != "allcombs"
 
 
-FAMILY = Family(build, count_states, count_liquid_activations, is_causal=is_causal)
+FAMILY = Family(build, count_states, count_liquid_activations, is_causal=is_causal, cost="l log l")

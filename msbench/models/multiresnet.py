@@ -82,4 +82,4 @@ def count_activations(config: MultiResNetConfig, device: str) -> float:  # noqa:
     return config.d_model * 7.0 * (1 + config.bidirectional)
 
 
-FAMILY = Family(build, count_no_states, count_activations)
+FAMILY = Family(build, count_no_states, count_activations, cost="l log l")

@@ -126,4 +126,4 @@ def count_activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG0
     return config.d_model * (7.0 + config.bidirectional)
 
 
-FAMILY = Family(build, count_no_states, count_activations)
+FAMILY = Family(build, count_no_states, count_activations, cost="l log l")

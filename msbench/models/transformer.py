@@ -75,4 +75,4 @@ def count_activations(config: TransformerConfig, device: str) -> float:
     return (9 + 2 * config.mlp_expand) * config.d_model
 
 
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda config: config.causal)
+FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda config: config.causal, cost="l^2")

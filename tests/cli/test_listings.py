@@ -48,6 +48,7 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
     assert {rows[name]["states"] for name in ("mamba", "msssm-s6", "msssm-s4")} == {128}
     assert {rows[name]["causal"] for name in ("mamba", "msssm-s6")} == {"yes"}
     assert rows["s5"]["causal"] == "no"
+    assert [rows[name]["cost"] for name in ("mamba", "s4", "transformer")] == ["l", "l log l", "l^2"]
     assert rows["mamba"]["rows"] == ("Mamba",)
     cells = {row[0]: row for row in listing.cells()}
     assert cells["mamba"][-3:] == ("mamba", "Mamba: selective SSM", "Mamba")
