@@ -68,7 +68,7 @@ def mixing(
 
 @verb
 def bench(
-    what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
+    what: Annotated[str, typer.Argument(help="scan, step (whole training steps), length or data")] = "scan",
     device: flags.Device = "auto",
     threads: Annotated[
         int | None, typer.Option(max=flags.MOST, help="Threads of the CPU; PyTorch's number if unset.")

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.ops.linear_scan import is_linear_native
 from msbench.ops.lti_scan import is_lti_native
 from msbench.ops.scan.dispatch import kernel_name
+
+Cost = Literal["l", "l log l", "l sqrt l", "l^2"]
+"""How the time of a layer grows with the length l of a sequence."""
 
 
 def _is_causal(config: Any) -> bool:
@@ -32,8 +35,7 @@ class Family:
     directions: 0 if a layer is not a recurrence. `count_activations` counts the numbers that one position of
     one layer keeps for the backward on a device type. `name_kernel` names the implementation of the
     recurrence there. `count_scanned` counts the states of the largest stream in the selective scan, whose
-    kernels may have a limit: 0 if the scan is not used. `cost` is how the time of a layer grows with the
-    length l, as a term such as ``l``, ``l log l`` or ``l^2``.
+    kernels may have a limit: 0 if the scan is not used.
     """
 
     build: Callable[[Any, TaskInfo], Classifier]
@@ -42,7 +44,7 @@ class Family:
     is_causal: Callable[[Any], bool] = _is_causal
     name_kernel: Callable[[Any, str], str] = _name_no_kernel
     count_scanned: Callable[[Any], int] = count_no_states
-    cost: str = "l"
+    cost: Cost = "l"
 
 
 def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)

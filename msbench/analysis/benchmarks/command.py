@@ -13,6 +13,7 @@ from typing import Any
 
 from msbench import __version__
 from msbench.analysis.benchmarks.data import measure_datasets
+from msbench.analysis.benchmarks.length import measure_lengths
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.scan import measure_scan
 from msbench.analysis.benchmarks.step import measure_steps
@@ -28,7 +29,12 @@ from msbench.results.benchmark_documents import (
     write_document,
 )
 
-MEASURES = {"scan": measure_scan, "step": measure_steps, "data": measure_datasets}
+MEASURES = {
+    "scan": measure_scan,
+    "step": measure_steps,
+    "length": measure_lengths,
+    "data": measure_datasets,
+}
 SETTINGS = ("device", "threads", "repeats", "only", "quick", "scaling")
 """Options that are part of a result."""
 SMALLEST_CHANGE = 0.03

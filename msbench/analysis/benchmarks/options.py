@@ -13,7 +13,7 @@ from msbench.config.base import LARGEST_COUNT
 from msbench.environment import choose_accelerator
 from msbench.errors import ConfigError, UnknownName
 
-BENCHMARKS = ("scan", "step", "data")
+BENCHMARKS = ("scan", "step", "length", "data")
 REPEATS, QUICK_REPEATS = 5, 3
 DEFAULT_SIZE, QUICK_SIZE = Size(), Size(2, 256, 5, 64, 26)
 

@@ -71,6 +71,7 @@ def list_tables(found: Mapping[str, Any]) -> list[Table]:
         tables.append(make_table("Size; memory of a step in MiB", STEP_SIZES, own))
         tables.append(make_table("Time per token", STEP_RATIOS, shape["ratios"]))
     tables += [make_table(title, cells, rows) for title, cells in TABLES.get(found["what"], {}).items()]
+    tables.append(make_table(GROWTH_TITLE, GROWTH, found.get("growth", ())))
     tables += [make_scaling_table(table) for table in found.get("scaling", ())]
     return [*tables, make_comparison_table(found.get("comparison", {"rows": []}))]
 
@@ -173,6 +174,15 @@ TABLES: dict[str, dict[str, dict[str, Format]]] = {
             "1, 2 threads": lambda row: format_flag(row["bit_equal"].get("threads")),
         },
     },
+    "length": {
+        "A step on one sequence: ms, median [20th-80th percentile]; memory in MiB": {
+            "model": itemgetter("name"),
+            "l": lambda row: str(row["size"]["l"]),
+            "step, ms": lambda row: format_spread(row["step"]),
+            "ktoken/s": lambda row: f"{row['tokens_per_second'] / 1e3:.3g}",
+            "MiB": format_memory,
+        },
+    },
     "data": {
         "Made once": {
             "suite task": itemgetter("name"),
@@ -210,6 +220,16 @@ STEP_RATIOS: dict[str, Format] = {
     "over": itemgetter("over"),
     "ratio": lambda row: f"{row['ratio']:.2f}x",
     "which": itemgetter("what"),
+}
+GROWTH_TITLE = "Growth from one length to the next: of the time, of its term in l, of the memory"
+GROWTH: dict[str, Format] = {
+    "model": itemgetter("name"),
+    "from": lambda row: str(row["from"]),
+    "to": lambda row: str(row["to"]),
+    "time": lambda row: f"{row['time']:.2f}x",
+    "term": lambda row: f"{row['expected']:.2f}x",
+    "of": itemgetter("cost"),
+    "memory": lambda row: f"{row['memory']:.2f}x" if row["memory"] else "--",
 }
 
 
