@@ -1,7 +1,9 @@
-"""Properties of every model and every option: padding, causality, gradients, precision."""
+"""Properties of every model and every option: padding, causality, gradients, precision, evaluation."""
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from model_cases import CASES, INFO, case_id, layer_of, model_of, tokens, warmed_up
@@ -60,6 +62,20 @@ def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None
     assert (drift == 0) == (case[0] == "lstm" and "encoder" not in case[1])
     assert drift < 0.05
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@every_case
+def test_evaluation_gives_the_same_bits_and_draws_nothing(case: Case) -> None:
+    model = warmed_up(model_of(case[0], **case[1], dropout=0.1))
+    batch = tokens(7, 31, 1, 12)
+    model(*batch)  # what a first call keeps for later ones must not depend on its batch
+    before = random.getstate(), repr(np.random.get_state()), torch.get_rng_state()
+    first = model(*batch)
+    after = random.getstate(), repr(np.random.get_state()), torch.get_rng_state()
+    assert before[:2] == after[:2]
+    assert torch.equal(before[2], after[2])
+    model(*tokens(19, 4, seed=2))
+    assert torch.equal(model(*batch), first)
 
 
 @pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
