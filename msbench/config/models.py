@@ -105,12 +105,12 @@ MODELS: dict[str, ModelEntry] = {
     ),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "s4": ModelEntry(S4Config, "S4: diagonal plus low rank, HiPPO-LegS", "s4", {}, ("S4",)),
-    "s4d-lin": ModelEntry(S4dConfig, "S4D, imaginary parts pi n", "s4d", {"spectrum": "lin"}),
+    "s4d-lin": ModelEntry(S4dConfig, "S4D, imaginary parts pi n", "s4d", {"spectrum": "lin"}, ("S4D",)),
     "s4d-inv": ModelEntry(S4dConfig, "S4D, inverse imaginary parts", "s4d", {"spectrum": "inv"}),
     "s4d-legs": ModelEntry(S4dConfig, "S4D, spectrum of HiPPO-LegS", "s4d", {"spectrum": "legs"}),
     "s4d-real": ModelEntry(S4dConfig, "S4D with real poles -1, -2, ..", "s4d", {"spectrum": "real"}),
     "dss-softmax": ModelEntry(
-        DssConfig, "DSS, normalised by softmax", "dss", {"version": "softmax"}, ("DSS_softmax",)
+        DssConfig, "DSS, normalised by softmax", "dss", {"version": "softmax"}, ("DSS", "DSS_softmax")
     ),
     "dss-exp": ModelEntry(DssConfig, "DSS, zero-order hold", "dss", {"version": "exp"}, ("DSSEXP",)),
     "dss-exp-no-scale": ModelEntry(

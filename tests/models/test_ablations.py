@@ -17,8 +17,8 @@ NAMES = [name for name, entry in MODELS.items() if issubclass(entry.config, SsmC
 VARIANTS = [name for name in NAMES if name.startswith("msssm-")]
 
 
-ROWLESS = {"hawk", "s4d-lin", "s4d-inv", "s4d-legs", "s4d-real", "msssm-s4d", "msssm-s4-dplr"}
-"""Models without a row: the paper does not state which S4D it prints, and describes MS-SSM (S4) as real."""
+ROWLESS = {"hawk", "s4d-inv", "s4d-legs", "s4d-real", "msssm-s4d", "msssm-s4-dplr"}
+"""Models without a row: of S4D only the simplest start has one, and MS-SSM (S4) is described as real."""
 
 
 @pytest.mark.parametrize("name", MODELS)
