@@ -7,6 +7,7 @@ for the defaults of MS-SSM.
 from dataclasses import dataclass, field
 from typing import Any
 
+from msbench.config.attention import LinearAttentionConfig
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     GriffinConfig,
@@ -102,6 +103,13 @@ MODELS: dict[str, ModelEntry] = {
     "hawk": ModelEntry(GriffinConfig, "Hawk: RG-LRU in every layer", "griffin", {"pattern": ("recurrent",)}),
     "transformer": ModelEntry(
         TransformerConfig, "Transformer encoder, pre-norm", "transformer", {}, ("Transformer",)
+    ),
+    "linear-transformer": ModelEntry(
+        LinearAttentionConfig,
+        "Linear Transformer: attention with features elu + 1",
+        "linear-attention",
+        {"feature_map": "elu"},
+        ("Linear Trans.",),
     ),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "s4": ModelEntry(S4Config, "S4: diagonal plus low rank, HiPPO-LegS", "s4", {}, ("S4",)),

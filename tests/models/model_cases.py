@@ -91,6 +91,12 @@ TRANSFORMER: list[dict[str, Any]] = [
     {"positions": "none", "heads": 1, "mlp_expand": 1},
     {"causal": True},
 ]
+LINEAR_TRANSFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"positions": "none", "heads": 1, "mlp_expand": 1},
+    {"causal": True},
+    {"causal": True, "norm": "batch", "pooling": "last"},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -148,6 +154,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
+    *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]

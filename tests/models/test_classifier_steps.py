@@ -9,6 +9,7 @@ from kind_cases import INFOS, examples, model_for
 from model_cases import CASES, case_id, layer_of, model_of, tokens, warmed_up
 from torch import Tensor
 
+from msbench import models
 from msbench.errors import ConfigError, DataError
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Recurrent
@@ -84,7 +85,8 @@ WHOLE = dict.fromkeys(("inceptiontime", "transformer"), "has no recurrent infere
 def test_every_model_steps_or_reports_why_not(case: tuple[str, dict[str, Any]]) -> None:
     model = warmed_up(model_of(case[0], **case[1])).double()
     inputs, lengths = tokens(20, 20)
-    reason = WHOLE.get(case[0], "")
+    causal = models.find_family(case[0]).is_causal(model.config)
+    reason = WHOLE.get(case[0], "" if causal else "has no recurrent inference")
     if case[1].get("liquid_kernel") == "allcombs":
         reason = "liquid_kernel: polyb"
     if case[1].get("bidirectional"):
