@@ -33,3 +33,10 @@ class LinearAttentionConfig(AttentionConfig):
     """``elu``: elu(x) + 1 (Katharopoulos et al. 2020)."""
     causal: bool = False
     """Each position sees only itself and earlier ones: a recurrence, which can run step by step."""
+
+
+class LocalAttentionConfig(AttentionConfig):
+    """Attention within blocks (Tay et al. 2020): a position sees those of its own block."""
+
+    block: PositiveInt = 50
+    """Positions of a block; those of Long Range Arena's ListOps."""

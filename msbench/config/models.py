@@ -7,7 +7,7 @@ for the defaults of MS-SSM.
 from dataclasses import dataclass, field
 from typing import Any
 
-from msbench.config.attention import LinearAttentionConfig
+from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     GriffinConfig,
@@ -103,6 +103,9 @@ MODELS: dict[str, ModelEntry] = {
     "hawk": ModelEntry(GriffinConfig, "Hawk: RG-LRU in every layer", "griffin", {"pattern": ("recurrent",)}),
     "transformer": ModelEntry(
         TransformerConfig, "Transformer encoder, pre-norm", "transformer", {}, ("Transformer",)
+    ),
+    "local-attention": ModelEntry(
+        LocalAttentionConfig, "Attention within blocks", "sparse-attention", {}, ("Local Attention",)
     ),
     "linear-transformer": ModelEntry(
         LinearAttentionConfig,

@@ -97,6 +97,7 @@ LINEAR_TRANSFORMER: list[dict[str, Any]] = [
     {"causal": True},
     {"causal": True, "norm": "batch", "pooling": "last"},
 ]
+LOCAL_ATTENTION: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 64}, {"block": 1}]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -154,6 +155,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
+    *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
     *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, {"state": 4, **options}) for name, options in LINEAR),

@@ -16,7 +16,7 @@ from msbench.models.selective import ShortConv, start_scan, step_scan
 from msbench.ops.scan.reference import selective_scan_reference
 
 LENGTHS = (1, 3, 29, 30, 64)
-WHOLE = ("inceptiontime", "transformer")
+WHOLE = ("inceptiontime", "transformer", "local-attention")
 """Models that read whole sequences only."""
 
 
