@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.base import ClassifierConfig, Factor, PositiveFloat, PositiveInt
+from msbench.config.base import LARGEST_COUNT, ClassifierConfig, Factor, PositiveFloat, PositiveInt
 
 HEAD_WIDTH = 32
 """Width of a head if their number is not set; the source has 128 and 256, on widths from 1024 on."""
@@ -165,4 +165,45 @@ class SgConvConfig(ClassifierConfig):
     def _decays_are_an_interval(self) -> Self:
         if self.decay_min > self.decay_max:
             raise ValueError(f"decay_min {self.decay_min} is above decay_max {self.decay_max}; exchange them")
+        return self
+
+
+class BareConfig(ClassifierConfig):
+    """Base of networks without norms and residuals around their layers.
+
+    Any `norm` is valid, as suites set one for all models: it is that before the pooling, with `final_norm`.
+    """
+
+    prenorm: bool = False
+
+    @model_validator(mode="after")
+    def _parts_around_layers_are_absent(self) -> Self:
+        if self.prenorm:
+            raise ValueError(
+                "prenorm: true is not supported: this network has no norms around its layers; set it to false"
+            )
+        if self.drop_path:
+            raise ValueError(
+                "drop_path is not supported: this network has no residuals around its layers; set it to 0"
+            )
+        return self
+
+
+class CdilConfig(BareConfig):
+    """CDIL-CNN (Cheng et al. 2023): circular convolutions, each with twice the dilation of the one before."""
+
+    layers: Annotated[PositiveInt, Field(le=32)] = 9
+    """9 reach over 1,023 positions and 11 over 4,095: the authors' for lengths of 1,024 and 4,000."""
+    embedding_std: PositiveFloat | None = 1.0
+    """As in the source. No norm rescales smaller vectors: at 0.02 the biases outweigh them at first."""
+    kernel: Annotated[int, Field(ge=3, lt=LARGEST_COUNT)] = 3
+    """Taps of a convolution; an odd number, as many before as after its own position."""
+
+    @model_validator(mode="after")
+    def _taps_are_symmetric(self) -> Self:
+        if self.kernel % 2 == 0:
+            raise ValueError(
+                f"kernel {self.kernel} is even, but the convolutions of cdil see as many positions before as"
+                " after their own; make it odd"
+            )
         return self

@@ -10,6 +10,7 @@ from typing import Any
 from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
+    CdilConfig,
     GriffinConfig,
     InceptionTimeConfig,
     LstmConfig,
@@ -93,6 +94,7 @@ MODELS: dict[str, ModelEntry] = {
         {},
         ("InceptionTime",),
     ),
+    "cdil": ModelEntry(CdilConfig, "CDIL: circular dilated convolutions", "cdil", {}, ("CDIL",)),
     "griffin": ModelEntry(
         GriffinConfig,
         "Griffin: RG-LRU, and local attention in each third layer",

@@ -77,6 +77,13 @@ INCEPTION: list[dict[str, Any]] = [
     {"kernels": [1], "shortcut_every": 1, "norm": "rms", "pooling": "last"},
     {"positions": "learned", "encoder": "scalar"},
 ]
+CDIL: list[dict[str, Any]] = [
+    {},
+    {"layers": 7},  # the last dilations are beyond every sequence here
+    {"kernel": 5, "pooling": "last", "final_norm": True},
+    {"final_norm": True, "norm": "batch"},
+    {"positions": "learned", "encoder": "scalar"},
+]
 AROUND: list[dict[str, Any]] = COMMON[:5]
 """Options of what surrounds the blocks, which every model has."""
 GRIFFIN: list[dict[str, Any]] = [
@@ -152,6 +159,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("multiresnet", options) for options in MULTIRESNET),
     *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
+    *(("cdil", options) for options in CDIL),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
@@ -160,6 +168,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("lstm", options) for options in COMMON[:7]),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
+
+OWN_SHORTCUTS = ("inceptiontime", "cdil")
+"""Models without the classifier's residuals."""
 
 
 def case_id(case: tuple[str, dict[str, Any]]) -> str:

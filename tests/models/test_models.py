@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, known, layer_of, model_of, tokens
+from model_cases import INFO, OWN_SHORTCUTS, config_of, known, layer_of, model_of, tokens
 from pydantic import ValidationError
 
 from msbench import models
@@ -250,7 +250,7 @@ def test_options_without_their_part_are_refused(name: str, options: dict[str, An
 
 @pytest.mark.parametrize("name", MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
-    paths = {} if name == "inceptiontime" else {"drop_path": 0.3}
+    paths = {} if name in OWN_SHORTCUTS else {"drop_path": 0.3}
     config = config_of(name, norm="batch", dropout=0.3, **paths, **known(name, state=12))
     inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
     gradients = []

@@ -22,6 +22,7 @@ from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Block, Classifier, Residual
 from msbench.models.inceptiontime import InceptionGroup
 from msbench.models.layers import Bidirectional, Padding, normalise
+from msbench.models.shortcuts import ShortcutLayer
 
 PROBE_SEED = 0
 
@@ -59,8 +60,8 @@ def list_units(model: Classifier, scope: Literal["layers", "network"], *, residu
 def _apply_mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
     """Return a block's output without residual: the layer's part of x + layer(norm(x)), norm(x + layer(x)).
 
-    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. For
-    InceptionTime's groups, which have their own norms, the shortcut is left out.
+    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. A
+    layer's own shortcut (InceptionTime's groups have one) is left out.
     """
     if isinstance(block, Residual) and block.prenorm:
         inner = normalise(block.norm, x, padding.mask, zero=True)
@@ -71,6 +72,8 @@ def _apply_mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
         for module in block.layer.inception:
             inner = module(inner, mask)
         return inner
+    if isinstance(block.layer, ShortcutLayer):
+        return block.layer.mix(inner, padding.lengths)
     y: Tensor = block.layer(inner, padding.lengths)
     return y
 

@@ -34,6 +34,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4", {}), ("inceptiontime", {})]
 
+OWN_SHORTCUTS = ("inceptiontime", "cdil")
+"""Models without the classifier's residuals."""
+
 
 def name_of(case: tuple[str, dict[str, Any]]) -> str:
     return "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
@@ -90,7 +93,7 @@ def test_every_position_has_its_rows(name: str) -> None:
         assert not full[position, :, position + 1 :].any()
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "inceptiontime"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in OWN_SHORTCUTS])
 def test_a_block_is_its_mixer_and_a_residual(name: str) -> None:
     model, (x, padding) = model_of(name, prenorm=True), flow(20, 4)
     pairs = zip(
@@ -117,6 +120,14 @@ def test_a_shortcut_of_inceptiontime_is_left_out() -> None:
     group: Any = whole.at.layer
     group.shortcut = None
     torch.testing.assert_close(whole.apply(x, padding), mixer.apply(x, padding))
+
+
+def test_a_shortcut_of_cdil_is_left_out() -> None:
+    model, (x, padding) = model_of("cdil"), flow(20, 4)
+    wholes, mixers = (list_units(model, "layers", residual=residual) for residual in (True, False))
+    assert [unit.kind for unit in mixers] == ["CircularConv"] * 2
+    for whole, mixer in zip(wholes, mixers, strict=True):
+        torch.testing.assert_close(whole.apply(x, padding), x + mixer.apply(x, padding))
 
 
 def test_layers_that_look_at_positions_alone_are_none() -> None:
