@@ -40,3 +40,24 @@ class LocalAttentionConfig(AttentionConfig):
 
     block: PositiveInt = 50
     """Positions of a block; those of Long Range Arena's ListOps."""
+
+
+class LunaConfig(AttentionConfig):
+    """Luna (Ma et al. 2021): attention to and from a second sequence, which runs through all layers."""
+
+    prenorm: bool = False
+    """The norms of Luna follow its residuals."""
+    packed: PositiveInt = 256
+    """Positions of the second sequence."""
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        if self.prenorm:
+            raise ValueError(
+                "prenorm: true is not supported: the norms of luna follow its residuals; set prenorm: false"
+            )
+        if self.drop_path:
+            raise ValueError(
+                "drop_path is not supported: luna has no residual around its stack of layers; set it to 0"
+            )
+        return self

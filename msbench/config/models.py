@@ -7,7 +7,7 @@ for the defaults of MS-SSM.
 from dataclasses import dataclass, field
 from typing import Any
 
-from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig
+from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig, LunaConfig
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     CdilConfig,
@@ -115,6 +115,13 @@ MODELS: dict[str, ModelEntry] = {
         "linear-attention",
         {"feature_map": "elu"},
         ("Linear Trans.",),
+    ),
+    "luna-256": ModelEntry(
+        LunaConfig,
+        "Luna-256: attention through a second sequence",
+        "luna",
+        {"packed": 256},
+        ("Luna-256",),
     ),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "s4": ModelEntry(S4Config, "S4: diagonal plus low rank, HiPPO-LegS", "s4", {}, ("S4",)),

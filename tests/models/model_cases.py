@@ -105,6 +105,13 @@ LINEAR_TRANSFORMER: list[dict[str, Any]] = [
     {"causal": True, "norm": "batch", "pooling": "last"},
 ]
 LOCAL_ATTENTION: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 64}, {"block": 1}]
+LUNA: list[dict[str, Any]] = [
+    {},
+    {"norm": "batch", "layers": 3},
+    {"norm": "rms", "final_norm": True},
+    {"norm": "batch", "pooling": "last", "layers": 1},
+    {"positions": "none", "encoder": "scalar", "heads": 1, "mlp_expand": 1},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -165,11 +172,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("transformer", options) for options in TRANSFORMER),
     *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
     *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
+    *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256")
 """Models without the classifier's residuals."""
 
 

@@ -34,7 +34,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4", {}), ("inceptiontime", {})]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256")
 """Models without the classifier's residuals."""
 
 
@@ -248,4 +248,5 @@ def test_a_causal_model_that_looks_ahead_is_an_error() -> None:
 def test_a_model_of_both_sides_may_look_ahead(name: str) -> None:
     share = measure_model(model_of(name), [tokens(40)], MeasureOptions()).layers[0].future_share
     assert share is not None
-    assert 0.05 < share < 0.95
+    # In Luna's stack are its residuals, which carry most of a position to itself.
+    assert (0.001 if name == "luna-256" else 0.05) < share < 0.95
