@@ -4,7 +4,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.base import LARGEST_COUNT, ClassifierConfig, Factor, PositiveFloat, PositiveInt
+from msbench.config.base import (
+    LARGEST_COUNT,
+    ClassifierConfig,
+    Factor,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+)
 
 HEAD_WIDTH = 32
 """Width of a head if their number is not set; the source has 128 and 256, on widths from 1024 on."""
@@ -207,3 +215,41 @@ class CdilConfig(BareConfig):
                 " after their own; make it odd"
             )
         return self
+
+
+class RecurrentConfig(BareConfig):
+    """A recurrent network as published before state space models, without norms and residuals."""
+
+    layers: PositiveInt = 1
+    """The sources have one; each further layer reads the states of the one below it."""
+    embedding_std: PositiveFloat | None = 1.0
+    """As in HiPPO's code (torch's default): no norm follows that would enlarge smaller token vectors."""
+
+
+class HippoRnnConfig(RecurrentConfig):
+    """A gated RNN with the memory of HiPPO-LegS (Gu et al. 2020)."""
+
+    memory: PositiveInt | None = None
+    """Coefficients of the memory; None means as many as `d_model`, as in the authors' code."""
+
+    @property
+    def memory_size(self) -> int:
+        """`memory`, or its default number if it is not set."""
+        return self.memory or self.d_model
+
+
+class UrGruConfig(RecurrentConfig):
+    """A GRU with uniform gate initialisation and refine gates (Gu et al. 2020)."""
+
+
+class LipschitzRnnConfig(RecurrentConfig):
+    """The Lipschitz RNN (Erichson et al. 2021), by Euler's method; defaults are its code's for MNIST."""
+
+    euler_step: PositiveFloat = 0.03
+    """The paper's epsilon: time between two positions."""
+    beta: Fraction = 0.75
+    """Share of the skew-symmetric part of both matrices; 1 leaves out the symmetric part."""
+    gamma: NonNegativeFloat = 0.001
+    """Damping that is subtracted from their diagonals."""
+    init_std: PositiveFloat = 0.1
+    """Deviation of their entries at the start, in multiples of 1 / d_model."""

@@ -12,11 +12,14 @@ from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     CdilConfig,
     GriffinConfig,
+    HippoRnnConfig,
     InceptionTimeConfig,
+    LipschitzRnnConfig,
     LstmConfig,
     MultiResNetConfig,
     SgConvConfig,
     TransformerConfig,
+    UrGruConfig,
 )
 from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
 from msbench.config.selective import MambaConfig, MsSsmConfig
@@ -54,6 +57,9 @@ BASE_ROWS = (
     "1 MS-SSM",
 )
 """The rows of MS-SSM itself: those of the result tables, and the first of every part of the ablations."""
+
+LAST_STATE = {"pooling": "last"}
+"""Preset of recurrent networks whose classifier reads the last state."""
 
 MODELS: dict[str, ModelEntry] = {
     "msssm-s6": _ms_ssm("with selective (S6) scans", *BASE_ROWS),
@@ -124,6 +130,15 @@ MODELS: dict[str, ModelEntry] = {
         ("Luna-256",),
     ),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
+    "hippo-rnn": ModelEntry(
+        HippoRnnConfig, "HiPPO-RNN: gated, with a LegS memory", "recurrent", LAST_STATE, ("HiPPO-RNN",)
+    ),
+    "ur-gru": ModelEntry(
+        UrGruConfig, "UR-GRU: a GRU with refine gates", "recurrent", LAST_STATE, ("UR-GRU",)
+    ),
+    "lipschitz-rnn": ModelEntry(
+        LipschitzRnnConfig, "Lipschitz RNN: a stable ODE by Euler", "recurrent", LAST_STATE, ("LipschitzRNN",)
+    ),
     "s4": ModelEntry(S4Config, "S4: diagonal plus low rank, HiPPO-LegS", "s4", {}, ("S4",)),
     "s4d-lin": ModelEntry(S4dConfig, "S4D, imaginary parts pi n", "s4d", {"spectrum": "lin"}, ("S4D",)),
     "s4d-inv": ModelEntry(S4dConfig, "S4D, inverse imaginary parts", "s4d", {"spectrum": "inv"}),

@@ -112,6 +112,13 @@ LUNA: list[dict[str, Any]] = [
     {"norm": "batch", "pooling": "last", "layers": 1},
     {"positions": "none", "encoder": "scalar", "heads": 1, "mlp_expand": 1},
 ]
+RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
+"""Loops over positions, with neither norms nor residuals around their layers."""
+LOOPS: list[dict[str, Any]] = [
+    {},
+    {"layers": 1, "final_norm": True, "norm": "batch"},
+    {"pooling": "mean", "positions": "learned", "encoder": "scalar"},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -174,6 +181,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("lstm", options) for options in COMMON[:7]),
+    *((name, options) for name in RECURRENT for options in LOOPS),
+    *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
+    ("lipschitz-rnn", {"beta": 1, "gamma": 0, "euler_step": 1, "init_std": 3}),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 

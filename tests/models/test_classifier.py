@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_cases import CASES, INFO, case_id, layer_of, model_of, tokens, warmed_up
+from model_cases import CASES, INFO, RECURRENT, case_id, layer_of, model_of, tokens, warmed_up
 
 from msbench.config import MODELS
 from msbench.errors import DataError
@@ -58,8 +58,8 @@ def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None
     assert rough.dtype == torch.float32
     with torch.no_grad():
         drift = float((rough - exact).abs().max() / exact.abs().max())
-    # An LSTM's only products are those of its recurrence, in float32; the scalar encoder adds one.
-    assert (drift == 0) == (case[0] == "lstm" and "encoder" not in case[1])
+    # The only products of such networks are those of the recurrence, in float32; the scalar encoder adds one.
+    assert (drift == 0) == (case[0] in ("lstm", *RECURRENT) and "encoder" not in case[1])
     assert drift < 0.05
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 

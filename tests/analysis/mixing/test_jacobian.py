@@ -34,6 +34,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4", {}), ("inceptiontime", {})]
 
+RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
+"""Models without residuals."""
 OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256")
 """Models without the classifier's residuals."""
 
@@ -93,7 +95,7 @@ def test_every_position_has_its_rows(name: str) -> None:
         assert not full[position, :, position + 1 :].any()
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in OWN_SHORTCUTS])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*OWN_SHORTCUTS, *RECURRENT)])
 def test_a_block_is_its_mixer_and_a_residual(name: str) -> None:
     model, (x, padding) = model_of(name, prenorm=True), flow(20, 4)
     pairs = zip(
@@ -226,7 +228,7 @@ def test_nothing_comes_from_the_future(name: str) -> None:
         seen = measure_future(unit.apply, x.float(), Padding.none_of(x.float()), padding.lengths)
         assert seen is not None
         assert seen.share < 1e-4
-        if name in ("mamba", "msssm-s6", "hawk", "griffin", "lstm"):
+        if name in ("mamba", "msssm-s6", "hawk", "griffin", "lstm", *RECURRENT):
             assert seen == (0, 0)
 
 
