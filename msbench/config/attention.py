@@ -1,4 +1,4 @@
-"""Configs of the Transformers whose attention is another function of queries, keys and values."""
+"""Configs of models with another attention than the Transformer's."""
 
 from typing import Literal, Self
 
@@ -60,4 +60,31 @@ class LunaConfig(AttentionConfig):
             raise ValueError(
                 "drop_path is not supported: luna has no residual around its stack of layers; set it to 0"
             )
+        return self
+
+
+class MegaConfig(ClassifierConfig):
+    """Mega (Ma et al. 2022): attention of a moving average, gated, then a feed-forward network.
+
+    Depth, width and norm are those of suites; with ``prenorm: false`` norms follow the gate and the network,
+    as in the authors' settings for text.
+    """
+
+    state: PositiveInt = 16
+    """States of a channel's moving average in each direction (the paper's h): 16 in all its settings."""
+    key_dim: PositiveInt = 64
+    """Width of queries and keys (z); 64 for text, 96 for Image, 32 for Path-X."""
+    expand: Factor = 2
+    """Width of the values (v) in multiples of d_model."""
+    mlp_expand: Factor = 2
+    """Width inside the feed-forward network in multiples of d_model."""
+    attention: Literal["softmax", "laplace", "relu2"] = "softmax"
+    """From scores to weights; ``laplace`` is the paper's for images, ``relu2`` that of FLASH."""
+    chunk: PositiveInt | None = None
+    """Positions per chunk, beyond which nothing attends (Mega-chunk: 128); None: all see all."""
+
+    @model_validator(mode="after")
+    def _gates_are_no_residuals(self) -> Self:
+        if self.drop_path:
+            raise ValueError("drop_path is not supported: mega has gates in place of residuals; set it to 0")
         return self

@@ -7,7 +7,7 @@ for the defaults of MS-SSM.
 from dataclasses import dataclass, field
 from typing import Any
 
-from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig, LunaConfig
+from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig, LunaConfig, MegaConfig
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     CdilConfig,
@@ -129,6 +129,7 @@ MODELS: dict[str, ModelEntry] = {
         {"packed": 256},
         ("Luna-256",),
     ),
+    "mega": ModelEntry(MegaConfig, "Mega: gated attention of a moving average", "mega", {}, ("Mega",)),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "hippo-rnn": ModelEntry(
         HippoRnnConfig, "HiPPO-RNN: gated, with a LegS memory", "recurrent", LAST_STATE, ("HiPPO-RNN",)

@@ -119,6 +119,12 @@ LOOPS: list[dict[str, Any]] = [
     {"layers": 1, "final_norm": True, "norm": "batch"},
     {"pooling": "mean", "positions": "learned", "encoder": "scalar"},
 ]
+MEGA: list[dict[str, Any]] = [
+    *AROUND,
+    {"attention": "laplace", "norm": "batch", "chunk": 8},
+    {"attention": "relu2", "key_dim": 1, "expand": 0.5, "mlp_expand": 1, "state": 2},
+    {"chunk": 5, "prenorm": False},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -180,6 +186,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
     *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
+    *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, options) for name in RECURRENT for options in LOOPS),
     *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
@@ -187,7 +194,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega")
 """Models without the classifier's residuals."""
 
 

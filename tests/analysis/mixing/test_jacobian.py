@@ -36,7 +36,7 @@ QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4
 
 RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
 """Models without residuals."""
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega")
 """Models without the classifier's residuals."""
 
 
@@ -130,6 +130,18 @@ def test_a_shortcut_of_cdil_is_left_out() -> None:
     assert [unit.kind for unit in mixers] == ["CircularConv"] * 2
     for whole, mixer in zip(wholes, mixers, strict=True):
         torch.testing.assert_close(whole.apply(x, padding), x + mixer.apply(x, padding))
+
+
+def test_of_megas_gate_the_input_is_left_out_and_so_is_its_network() -> None:
+    model, (x, padding) = model_of("mega"), flow(20, 4)
+    whole, mixer = (list_units(model, "layers", residual=residual)[0] for residual in (True, False))
+    block: Any = whole.at.layer
+    with torch.no_grad():
+        block.down.weight.zero_()
+        block.down.bias.zero_()
+    kept = (whole.apply(x, padding) - mixer.apply(x, padding)) / x
+    assert float(kept.detach().min()) > 0.1
+    assert float(kept.detach().max()) < 0.9
 
 
 def test_layers_that_look_at_positions_alone_are_none() -> None:
