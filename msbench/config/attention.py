@@ -1,8 +1,8 @@
 """Configs of models with another attention than the Transformer's."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from msbench.config.base import ClassifierConfig, Factor, PositiveInt
 
@@ -88,3 +88,10 @@ class MegaConfig(ClassifierConfig):
         if self.drop_path:
             raise ValueError("drop_path is not supported: mega has gates in place of residuals; set it to 0")
         return self
+
+
+class HTransformerConfig(AttentionConfig):
+    """H-Transformer-1D (Zhu and Soricut 2021): attention to far positions through means of their keys."""
+
+    block: Annotated[PositiveInt, Field(multiple_of=2)] = 16
+    """Positions of a block, even: the paper's N_r. Its authors' code has 2 in encoders, 16 in decoders."""

@@ -7,7 +7,13 @@ for the defaults of MS-SSM.
 from dataclasses import dataclass, field
 from typing import Any
 
-from msbench.config.attention import LinearAttentionConfig, LocalAttentionConfig, LunaConfig, MegaConfig
+from msbench.config.attention import (
+    HTransformerConfig,
+    LinearAttentionConfig,
+    LocalAttentionConfig,
+    LunaConfig,
+    MegaConfig,
+)
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     CdilConfig,
@@ -130,6 +136,13 @@ MODELS: dict[str, ModelEntry] = {
         ("Luna-256",),
     ),
     "mega": ModelEntry(MegaConfig, "Mega: gated attention of a moving average", "mega", {}, ("Mega",)),
+    "h-transformer-1d": ModelEntry(
+        HTransformerConfig,
+        "H-Transformer-1D: attention in levels",
+        "h-transformer",
+        {},
+        ("H-Transformer-1D",),
+    ),
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "hippo-rnn": ModelEntry(
         HippoRnnConfig, "HiPPO-RNN: gated, with a LegS memory", "recurrent", LAST_STATE, ("HiPPO-RNN",)

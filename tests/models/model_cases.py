@@ -125,6 +125,7 @@ MEGA: list[dict[str, Any]] = [
     {"attention": "relu2", "key_dim": 1, "expand": 0.5, "mlp_expand": 1, "state": 2},
     {"chunk": 5, "prenorm": False},
 ]
+H_TRANSFORMER: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 2}, {"block": 16}]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -187,6 +188,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
+    *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, options) for name in RECURRENT for options in LOOPS),
     *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
