@@ -1,5 +1,6 @@
 """Configs of models with another attention than the Transformer's."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -29,10 +30,38 @@ class AttentionConfig(ClassifierConfig):
 class LinearAttentionConfig(AttentionConfig):
     """Attention whose weights are products of features, computed without the l x l matrix of them."""
 
-    feature_map: Literal["elu"] = "elu"
-    """``elu``: elu(x) + 1 (Katharopoulos et al. 2020)."""
+    feature_map: Literal["elu", "cosine", "random"] = "elu"
+    """Of the Linear Transformer, of cosFormer and of the Performer; see `msbench.models.linear_attention`."""
+    features: PositiveInt | None = None
+    """Random features of the Performer; None means w ln w, w the width of a head, as in its code."""
     causal: bool = False
     """Each position sees only itself and earlier ones: a recurrence, which can run step by step."""
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        return self.d_model // self.heads
+
+    @property
+    def feature_count(self) -> int:
+        """Number of features of a query."""
+        if self.feature_map == "random":
+            return self.features or max(1, int(self.head_width * math.log(self.head_width)))
+        return self.head_width * (2 if self.feature_map == "cosine" else 1)
+
+    @model_validator(mode="after")
+    def _options_fit_the_features(self) -> Self:
+        if self.feature_map != "random" and self.features is not None:
+            raise ValueError(
+                f"features needs feature_map: random (performer); with {self.feature_map} their number is"
+                f" {self.feature_count}, from the width of a head: leave it out"
+            )
+        if self.feature_map == "random" and self.causal:
+            raise ValueError(
+                "causal: true is not supported by performer: its keys are scaled by the largest of all, later"
+                " ones too; use linear-transformer or cosformer"
+            )
+        return self
 
 
 class LocalAttentionConfig(AttentionConfig):

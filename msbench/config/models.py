@@ -128,6 +128,20 @@ MODELS: dict[str, ModelEntry] = {
         {"feature_map": "elu"},
         ("Linear Trans.",),
     ),
+    "performer": ModelEntry(
+        LinearAttentionConfig,
+        "Performer: random features estimate the softmax",
+        "linear-attention",
+        {"feature_map": "random"},
+        ("Performer",),
+    ),
+    "cosformer": ModelEntry(
+        LinearAttentionConfig,
+        "cosFormer: linear attention that falls with the distance",
+        "linear-attention",
+        {"feature_map": "cosine"},
+        ("cosFormer",),
+    ),
     "luna-256": ModelEntry(
         LunaConfig,
         "Luna-256: attention through a second sequence",

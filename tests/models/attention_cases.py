@@ -64,6 +64,6 @@ def assert_attends_as(layer: Any, x: Tensor, lengths: Tensor, attend: Attend, at
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=atol)
 
 
-def divide_weights(weights: Tensor, v: Tensor, epsilon: float = 0.0) -> Tensor:
+def divide_weights(weights: Tensor, v: Tensor, epsilon: float = 0.0, least: float = 0.0) -> Tensor:
     """Outputs of attention with these weights (b, h, l, l), which are made to add up to one."""
-    return (weights / (weights.sum(3, keepdim=True) + epsilon)) @ v
+    return (weights / (weights.sum(3, keepdim=True) + epsilon).clamp(min=least)) @ v

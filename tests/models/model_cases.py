@@ -98,11 +98,14 @@ TRANSFORMER: list[dict[str, Any]] = [
     {"positions": "none", "heads": 1, "mlp_expand": 1},
     {"causal": True},
 ]
-LINEAR_TRANSFORMER: list[dict[str, Any]] = [
-    *AROUND,
-    {"positions": "none", "heads": 1, "mlp_expand": 1},
-    {"causal": True},
-    {"causal": True, "norm": "batch", "pooling": "last"},
+LINEAR_ATTENTION: list[tuple[str, dict[str, Any]]] = [
+    *((name, options) for name in ("linear-transformer", "performer") for options in AROUND),
+    *(("cosformer", {"heads": 2, **options}) for options in AROUND),
+    *((name, {"causal": True}) for name in ("linear-transformer", "cosformer")),
+    ("linear-transformer", {"positions": "none", "heads": 1, "mlp_expand": 1}),
+    ("linear-transformer", {"causal": True, "norm": "batch", "pooling": "last"}),
+    ("performer", {"heads": 1, "mlp_expand": 1}),
+    ("performer", {"features": 5}),
 ]
 LOCAL_ATTENTION: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 64}, {"block": 1}]
 LUNA: list[dict[str, Any]] = [
@@ -185,7 +188,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
     *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
-    *(("linear-transformer", options) for options in LINEAR_TRANSFORMER),
+    *LINEAR_ATTENTION,
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),

@@ -286,6 +286,8 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
             ("griffin", {"layers": 3, **options})
             for options in ({}, {"window": 60}, {"pattern": ("attention",)}, {"layers": 6, "norm": "batch"})
         ),
+        *((name, {"causal": True}) for name in ("linear-transformer", "cosformer")),
+        *(("performer", {"features": count}) for count in (2, 256)),
         *((name, {"dropout": 0.1}) for name in ("s4", "s5", "lru", "liquid-s4")),
         ("dss-exp", {"gate": "none", "dropout": 0.1}),
         ("liquid-s4", {"liquid_kernel": "allcombs"}),
