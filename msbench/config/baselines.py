@@ -217,6 +217,26 @@ class CdilConfig(BareConfig):
         return self
 
 
+class TnnConfig(ClassifierConfig):
+    """TNN (Qin et al. 2023): a gated Toeplitz unit and a gated linear unit, each with its norm."""
+
+    expand: Factor = 1
+    """Width of the Toeplitz unit in multiples of d_model: in its settings 1 for texts, 2 or 3 for images."""
+    mlp_expand: Factor = 1
+    """Width inside the gated linear unit in multiples of d_model: from 1 to 3 in its settings."""
+    kernel_width: Annotated[int, Field(ge=2, lt=LARGEST_COUNT)] = 32
+    """Width of the network that computes the kernels: 16 or 32 in its settings. It has a norm over it."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.99
+    """Factor of the kernels per position of distance; 0.99 in its language models, 0.6 to 1 on tasks."""
+    dimensions: Literal[1, 2] = 1
+    """2 takes a sequence as a square picture and mixes along its rows and its columns, with two kernels."""
+
+    @property
+    def inner(self) -> int:
+        """Width of the Toeplitz unit."""
+        return round(self.expand * self.d_model)
+
+
 class RecurrentConfig(BareConfig):
     """A recurrent network as published before state space models, without norms and residuals."""
 

@@ -24,6 +24,7 @@ from msbench.config.baselines import (
     LstmConfig,
     MultiResNetConfig,
     SgConvConfig,
+    TnnConfig,
     TransformerConfig,
     UrGruConfig,
 )
@@ -107,6 +108,7 @@ MODELS: dict[str, ModelEntry] = {
         ("InceptionTime",),
     ),
     "cdil": ModelEntry(CdilConfig, "CDIL: circular dilated convolutions", "cdil", {}, ("CDIL",)),
+    "tnn": ModelEntry(TnnConfig, "TNN: gated Toeplitz matrices", "tnn", {}, ("TNN",)),
     "griffin": ModelEntry(
         GriffinConfig,
         "Griffin: RG-LRU, and local attention in each third layer",

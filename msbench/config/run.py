@@ -26,8 +26,8 @@ from msbench.config.base import (
     Seed,
     freeze,
 )
-from msbench.config.baselines import SgConvConfig
-from msbench.config.data import DATASETS
+from msbench.config.baselines import SgConvConfig, TnnConfig
+from msbench.config.data import DATASETS, ImageNetConfig, PathfinderConfig, PixelConfig
 from msbench.config.layers import LocatedValues, merge_layers, run_checks, validate
 from msbench.config.messages import format_value
 from msbench.config.models import MODELS
@@ -197,7 +197,10 @@ class RunSpec(Config):
         sections = {"data": data, "model": model, "train": train}
         spec = validate(cls, replace(header, values={**header.values, **sections}))
         idle = _find_idle_options(spec.data, spec.model, spec.train)
-        if lines := [str(part.error(("train", key), problem)) for key, problem in idle]:
+        lines = [str(part.error(("train", key), problem)) for key, problem in idle]
+        if problem := _find_missing_picture(spec.data, spec.model):
+            lines.append(str(part.error(("model", "dimensions"), problem)))
+        if lines:
             raise ConfigError("\n".join(lines))
         return spec
 
@@ -218,6 +221,16 @@ def _find_idle_options(
             yield key, "acts on step sizes, and the model has none; leave it out"
     if train.kernel_lr is not None and not isinstance(model, SgConvConfig):
         yield "kernel_lr", "acts on the kernels of sgconv, and this is another model; leave it out"
+
+
+def _find_missing_picture(data: DataConfig, model: ClassifierConfig) -> str:
+    """Return the problem of a model of pictures on data that has none: empty if there is no problem."""
+    if not isinstance(model, TnnConfig) or model.dimensions == 1:
+        return ""
+    pictures = isinstance(data, PixelConfig | PathfinderConfig | ImageNetConfig)
+    if pictures and not getattr(data, "permuted", False):
+        return ""
+    return f"2 needs square pictures in reading order, and {data.dataset} has none here; set it to 1"
 
 
 def format_canonical_json(values: Mapping[str, Any]) -> str:

@@ -31,6 +31,17 @@ def long_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     return y.view(u.shape).to(u.dtype)
 
 
+def two_sided_convolution(u: Tensor, past: Tensor, future: Tensor) -> Tensor:
+    """Compute ``y[t] = sum_j past[j] u[t - j] + sum_j future[j] u[t + 1 + j]``, each channel with its own.
+
+    u is (b, l, d), zero after the end of each sequence; past and future are (k, d), of the same length. Types
+    and precision are those of `long_convolution`, which computes both sides at once.
+    """
+    both = torch.stack([u, u.flip(1)], dim=2)
+    ahead, back = long_convolution(both, torch.stack([past, future], dim=1)).unbind(2)
+    return ahead + torch.cat([back.flip(1)[:, 1:], torch.zeros_like(u[:, :1])], dim=1)
+
+
 def long_convolution_reference(u: Tensor, kernel: Tensor) -> Tensor:
     """Compute `long_convolution` as a sum over lags: slow, simple, differentiable any number of times."""
     check_convolution_shapes(u, kernel)

@@ -84,6 +84,12 @@ CDIL: list[dict[str, Any]] = [
     {"final_norm": True, "norm": "batch"},
     {"positions": "learned", "encoder": "scalar"},
 ]
+TNN: list[dict[str, Any]] = [
+    {},
+    {"norm": "batch", "decay": 1.0, "expand": 1.5, "mlp_expand": 2.5},
+    {"norm": "rms", "prenorm": False, "pooling": "last", "kernel_width": 2},
+    {"positions": "learned", "encoder": "scalar"},
+]
 AROUND: list[dict[str, Any]] = COMMON[:5]
 """Options of what surrounds the blocks, which every model has."""
 GRIFFIN: list[dict[str, Any]] = [
@@ -184,6 +190,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
     *(("cdil", options) for options in CDIL),
+    *(("tnn", {"kernel_width": 6, **options}) for options in TNN),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),

@@ -12,7 +12,12 @@ from scipy import signal
 from torch import Tensor
 
 from msbench.ops import convolution
-from msbench.ops.convolution import find_fast_size, long_convolution, long_convolution_reference
+from msbench.ops.convolution import (
+    find_fast_size,
+    long_convolution,
+    long_convolution_reference,
+    two_sided_convolution,
+)
 
 
 def arguments(
@@ -88,6 +93,19 @@ def test_loss_on_the_last_step_only() -> None:
     weight[:, -1] = 1
     assert_equal(arguments(90, 90), weight=weight)
     assert_equal(arguments(90, 31), weight=weight)
+
+
+@pytest.mark.parametrize("taps", [1, 4, 40])
+@pytest.mark.parametrize("length", [1, 2, 33])
+def test_both_sides_are_scipys_convolution_with_one_long_kernel(length: int, taps: int) -> None:
+    u, past = arguments(length, taps, m=0)
+    future = 2 * past.flip(0) + 1
+    found = two_sided_convolution(u, past, future)
+    whole = torch.cat([future.flip(0), past])
+    for example, y in zip(u, found, strict=True):
+        for channel in range(3):
+            full = signal.convolve(example[:, channel].numpy(), whole[:, channel].numpy())
+            np.testing.assert_allclose(y[:, channel], full[taps : taps + length], rtol=1e-12, atol=1e-12)
 
 
 def test_gradcheck() -> None:
