@@ -69,6 +69,10 @@ class Block(nn.Module):
             y = self.layer(x, lengths)
         return y
 
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Run the next positions x (b, l, d), without padding; return the output and the new state."""
+        return step_layer(self.layer, x, state)
+
 
 class Residual(Block):
     """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) without `prenorm`.
@@ -92,7 +96,7 @@ class Residual(Block):
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Run the next positions x (b, l, d), without padding; return the output and the new state."""
+        """See `Block`."""
         mask = Padding.none_of(x).mask
         y, state = step_layer(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
         x = x + y
@@ -100,7 +104,7 @@ class Residual(Block):
 
 
 class DropoutBlock(Block):
-    """dropout(layer(x)), for a layer with its own norms and shortcut."""
+    """dropout(layer(x)), for a layer with its own norms and shortcut, or without any."""
 
     def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
         super().__init__()
@@ -228,6 +232,10 @@ class Classifier(nn.Module):
     Every block gets a norm and a residual; without `residuals` the layers have their own. The two
     sequences of a pair go through the same layers as two examples: padding and batch statistics are those of
     2 b sequences.
+
+    `auxiliary` computes a further term of the training loss, with its weight: it maps the outputs of all
+    layers (b, l, d), the sequences that they are of, and their lengths to a mean over examples. It is not
+    called in evaluation.
     """
 
     def __init__(
@@ -237,6 +245,7 @@ class Classifier(nn.Module):
         layers: Sequence[Sequence[Layer]],
         *,
         residuals: bool = True,
+        auxiliary: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -252,6 +261,8 @@ class Classifier(nn.Module):
         ends_in_norm = config.prenorm if config.final_norm is None else config.final_norm
         self.final_norm = build_norm(config) if ends_in_norm else None
         self.head: Any = build_head(config, info)
+        self.auxiliary = auxiliary
+        self._auxiliary_loss: Tensor | None = None
 
     @property
     def has_batch_norm(self) -> bool:
@@ -265,14 +276,22 @@ class Classifier(nn.Module):
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs and lengths (int64), as in `msbench.datasets.dataset.Batch`, to logits (b, classes)."""
-        x: Tensor = self.encoder(self._separate_pairs(inputs))
+        sequences = self._separate_pairs(inputs)
+        x: Tensor = self.encoder(sequences)
         real = Padding.from_lengths(lengths.flatten(), x.shape[1], x.dtype)
         padding = real if self.config.padding == "masked" else Padding.none_of(x)
         for block in self.blocks:
             x = block(x, padding)
         if self.final_norm is not None:
             x = normalise(self.final_norm, x, padding.mask)
+        if self.auxiliary is not None and self.training:
+            self._auxiliary_loss = self.auxiliary(x, sequences, real.lengths)
         return self._compute_logits(pool(x, real, self.config.pooling))
+
+    def take_auxiliary_loss(self) -> Tensor | None:
+        """Return, once, the auxiliary loss of the last forward in training; None if there is none."""
+        taken, self._auxiliary_loss = self._auxiliary_loss, None
+        return taken
 
     def start(self, b: int) -> ClassifierState:
         """Return the state before the first position of b examples, for `step`.
@@ -307,7 +326,6 @@ class Classifier(nn.Module):
         x: Tensor = self.encoder(inputs, state.positions)
         states = []
         for block, before in zip(self._blocks(), state.blocks, strict=True):
-            assert isinstance(block, Residual)  # `start` has refused any other
             x, after = block.step(x, before)
             states.append(after)
         if self.final_norm is not None:

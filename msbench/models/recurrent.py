@@ -46,9 +46,9 @@ from torch.nn import functional
 
 from msbench.config.baselines import HippoRnnConfig, LipschitzRnnConfig, RecurrentConfig, UrGruConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, Residual
+from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.layers import ChannelDropout, Padding, require_full_precision, step_layer
+from msbench.models.layers import require_full_precision
 
 Weights = tuple[Tensor, ...]
 
@@ -263,25 +263,6 @@ class RecurrentLoop(nn.Module):
             return self.cell.step(self.cell.project(x.to(weights[0].dtype)), state, weights)
 
 
-class BareBlock(Residual):
-    """dropout(layer(x)), step by step too: a block without the norm and the residual of its base."""
-
-    def __init__(self, config: RecurrentConfig, layer: Layer) -> None:
-        super(Residual, self).__init__()  # not that of Residual, which adds the parameters of a norm
-        self.prenorm = False
-        self.layer = layer
-        self.dropout = ChannelDropout(config.dropout)
-
-    def forward(self, x: Tensor, padding: Padding) -> Tensor:
-        """Map (b, l, d) to (b, l, d)."""
-        y: Tensor = self.dropout(self._run_layer(x * padding.mask, padding.lengths))
-        return y
-
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `Residual`."""
-        return step_layer(self.layer, x, state)
-
-
 def build_cell(config: RecurrentConfig) -> RecurrentCell:
     """Return the cell of a config's class."""
     if isinstance(config, HippoRnnConfig):
@@ -294,10 +275,8 @@ def build_cell(config: RecurrentConfig) -> RecurrentCell:
 
 def build(config: RecurrentConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: each layer a cell over the sequence, without norms and residuals."""
-    layers = [RecurrentLoop(build_cell(config)) for _ in range(config.layers)]
-    model = Classifier(config, info, [], residuals=False)
-    model.blocks = nn.ModuleList(BareBlock(config, layer) for layer in layers)
-    return model
+    layers = [[RecurrentLoop(build_cell(config))] for _ in range(config.layers)]
+    return Classifier(config, info, layers, residuals=False)
 
 
 def count_states(config: RecurrentConfig) -> int:

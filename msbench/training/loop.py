@@ -134,6 +134,7 @@ class Trainer:
         plain = found.state["sums"]
         self.sums = EpochSums.make_zero(self.fabric.device)
         self.sums.loss.copy_(found.tensors["sums/loss"])
+        self.sums.auxiliary.copy_(found.tensors["sums/auxiliary"])
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
         self.progress.resumes += 1
@@ -271,6 +272,7 @@ class Trainer:
             tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
             padding=1 - sums.tokens / sums.positions,
             validation_macro_auroc=validation.score_auroc(self.dataset.info),
+            auxiliary_loss=None if self.module.auxiliary is None else float(sums.auxiliary) / sums.seen,
         )
         self._finish_epoch(row)
 
@@ -332,6 +334,7 @@ class Trainer:
             **ckpt.get_optimizer_tensors(self.module, self.optimizer.optimizer),
             **random_tensors,
             "sums/loss": sums.loss,
+            "sums/auxiliary": sums.auxiliary,
             "sums/correct": sums.correct,
         }
         plain = {name: getattr(sums, name) for name in ("seen", "tokens", "positions", "seconds")}

@@ -29,6 +29,8 @@ class EpochRow:
     """Share of padded positions among all positions of the epoch's batches."""
     validation_macro_auroc: float | None = None
     """Set only if it is the metric of the task."""
+    auxiliary_loss: float | None = None
+    """The weighted auxiliary loss in training, not part of `train_loss`; set only if the model has one."""
 
     @property
     def score(self) -> float:
@@ -74,6 +76,7 @@ class EpochSums:
     """Running sums of one epoch, on the device."""
 
     loss: "torch.Tensor"
+    auxiliary: "torch.Tensor"
     correct: "torch.Tensor"
     seen: int = 0
     tokens: int = 0
@@ -87,13 +90,13 @@ class EpochSums:
 
         # MPS and some others lack float64; the sum of at most 1e5 losses is fine in float32 there.
         kind = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
-        return cls(
-            torch.zeros((), dtype=kind, device=device), torch.zeros((), dtype=torch.int64, device=device)
-        )
+        loss, auxiliary = (torch.zeros((), dtype=kind, device=device) for _ in range(2))
+        return cls(loss, auxiliary, torch.zeros((), dtype=torch.int64, device=device))
 
     def add(self, result: "BatchResult") -> None:
         """Add a batch."""
         self.loss += result.loss
+        self.auxiliary += result.auxiliary
         self.correct += result.correct
         self.seen += result.seen
         self.tokens += result.tokens

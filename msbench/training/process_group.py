@@ -32,7 +32,7 @@ from msbench.training.signals import SignalFlag
 MEETING, LEAVING, WAITING, SIGNALS = 0, 1, 2, 3
 HEADER = SIGNALS + len(CAUGHT)
 """Numbers ahead of the figures in a sum: counts of processes that meet, give up or wait, and of signals."""
-FIGURES = 6
+FIGURES = 7
 TIMEOUT = timedelta(minutes=30)
 
 
@@ -161,17 +161,18 @@ class ProcessGroup(Processes):
         parts = [_view_real(x) for x in gradients]
         by_kind = {x.dtype: [part for part in parts if part.dtype == x.dtype] for x in parts}
         flat = {kind: torch.cat([x.flatten() for x in same]) for kind, same in by_kind.items()}
-        sums: list[Tensor | float] = [result.loss, result.correct, result.mean]
+        sums: list[Tensor | float] = [result.loss, result.auxiliary, result.correct, result.mean]
         met = self._meet([*sums, result.seen, result.tokens, result.positions])
         for kind, same in by_kind.items():
             self._do(distributed.all_reduce, flat[kind])
             for part, total in zip(same, torch.split(flat[kind], [x.numel() for x in same]), strict=True):
                 part.copy_(total.view_as(part))
-        loss, correct, mean, *counts = met[HEADER : HEADER + FIGURES]
+        loss, auxiliary, correct, mean, *counts = met[HEADER : HEADER + FIGURES]
         return replace(
             result,
             mean=result.mean.new_tensor(mean),
             loss=result.loss.new_tensor(loss),
+            auxiliary=result.auxiliary.new_tensor(auxiliary),
             correct=result.correct.new_tensor(int(correct)),
             **dict(zip(("seen", "tokens", "positions"), map(int, counts), strict=True)),
         )

@@ -37,12 +37,13 @@ class BatchShard:
 class BatchResult:
     """Results computed on a batch; gradients are in the parameters.
 
-    `mean` is the loss over the batch; `loss` and `correct` are sums over examples and decisions, on the
-    device.
+    `mean` is the loss over the batch, with its auxiliary term; `loss` (of the labels alone), `auxiliary` and
+    `correct` are sums over examples and decisions, on the device.
     """
 
     mean: Tensor
     loss: Tensor
+    auxiliary: Tensor
     correct: Tensor
     seen: int
     tokens: int

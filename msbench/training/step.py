@@ -118,12 +118,15 @@ class GradientComputer:
         logits = self.model(batch.inputs, batch.lengths).float()
         targets = labels if batch.targets is None else batch.targets
         loss = compute_loss(logits, targets, self.config.loss, self.config.label_smoothing)
+        auxiliary = self.module.take_auxiliary_loss()
+        total = loss if auxiliary is None else loss + auxiliary
         weight = len(labels) / shard.whole if shard.examples else 0.0
-        weighted = loss if weight == 1 else loss * weight
+        weighted = total if weight == 1 else total * weight
         self.fabric.backward(weighted)
         return BatchResult(
             mean=weighted.detach(),
             loss=loss.detach().double() * len(labels),
+            auxiliary=torch.zeros_like(loss) if auxiliary is None else auxiliary.detach() * len(labels),
             correct=(decide(logits.detach(), labels.ndim == 2) == labels).sum(),
             seen=len(labels),
             tokens=batch.tokens,
@@ -139,7 +142,8 @@ def add_results(one: BatchResult, other: BatchResult) -> BatchResult:
 
 def make_zero(result: BatchResult) -> BatchResult:
     """Return the result of a stand-in, whose loss had no weight."""
-    return replace(result, loss=result.loss * 0, correct=result.correct * 0, seen=0, tokens=0, positions=0)
+    zeros = {name: getattr(result, name) * 0 for name in ("loss", "auxiliary", "correct")}
+    return replace(result, **zeros, seen=0, tokens=0, positions=0)
 
 
 @torch.no_grad()

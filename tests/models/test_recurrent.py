@@ -16,8 +16,9 @@ from msbench import models
 from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
+from msbench.models.classifier import DropoutBlock
 from msbench.models.layers import Recurrent
-from msbench.models.recurrent import BareBlock, RecurrentLoop, build_cell
+from msbench.models.recurrent import RecurrentLoop, build_cell
 
 every_network = pytest.mark.parametrize("name", RECURRENT)
 
@@ -195,7 +196,7 @@ def test_an_example_is_the_same_next_to_one_ten_times_as_long(name: str, kind: s
 def test_the_classifier_is_linear_in_the_last_state(name: str) -> None:
     model = model_of(name, layers=1).double()
     inputs, lengths = tokens(9, 4)
-    assert [type(block) for block in model.blocks] == [BareBlock]
+    assert [type(block) for block in model.blocks] == [DropoutBlock]
     assert model.final_norm is None
     states = layer_of(model)(model.encoder(inputs), lengths)
     last = torch.stack((states[0, 8], states[1, 3]))

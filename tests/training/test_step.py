@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench import datasets as data
@@ -67,6 +68,68 @@ def test_pieces_have_the_gradients_of_the_whole(
     assert row.keys() == other.keys()
     for key in ("train_loss", "train_accuracy", "validation_loss", "padding"):
         assert other[key] == pytest.approx(row[key], rel=1e-4)
+
+
+class MeanSquare(nn.Module):
+    """An auxiliary loss without random numbers: the weighted mean square of the last real outputs."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight, self.calls = weight, 0
+
+    def forward(self, outputs: Tensor, sequences: Tensor, lengths: Tensor) -> Tensor:
+        assert outputs.shape[:2] == sequences.shape[:2]
+        self.calls += 1
+        return self.weight * outputs[torch.arange(len(outputs)), lengths - 1].square().mean()
+
+
+def run_with_auxiliary(tiny: Suite, folder: Path, weight: float | None, *overrides: str) -> Trainer:
+    run = trainer(tiny, folder, "mamba", "model.dropout=0", "train.max_steps=1", *overrides)
+    run.module.auxiliary = None if weight is None else MeanSquare(weight)
+    run.run()
+    return run
+
+
+def test_an_auxiliary_loss_adds_its_gradient_and_is_logged_by_itself(tiny: Suite, tmp_path: Path) -> None:
+    plain, once, twice = (
+        run_with_auxiliary(tiny, tmp_path / str(weight), weight) for weight in (None, 3.0, 6.0)
+    )
+    gradients = [{n: x.grad for n, x in run.module.named_parameters()} for run in (plain, once, twice)]
+    differ = 0.0
+    for name, gradient in gradients[0].items():
+        one, two = (found[name] for found in gradients[1:])
+        assert gradient is not None
+        assert one is not None
+        assert two is not None
+        torch.testing.assert_close(two - one, one - gradient, rtol=1e-4, atol=1e-6)
+        differ = max(differ, float((one - gradient).abs().max()))
+    assert differ > 1e-3
+    rows = [run.progress.rows[0] for run in (plain, once, twice)]
+    assert [row["train_loss"] for row in rows] == [pytest.approx(rows[0]["train_loss"], rel=1e-6)] * 3
+    assert rows[0]["auxiliary_loss"] is None
+    assert rows[1]["auxiliary_loss"] > 0
+    assert rows[2]["auxiliary_loss"] == pytest.approx(2 * rows[1]["auxiliary_loss"], rel=1e-5)
+    header = (tmp_path / "None" / "metrics.csv").read_text().splitlines()[0]
+    assert "auxiliary" not in header
+    assert (tmp_path / "3.0" / "metrics.csv").read_text().splitlines()[0] == f"{header},auxiliary_loss"
+
+
+def test_an_auxiliary_loss_is_that_of_the_whole_batch_in_pieces_too(tiny: Suite, tmp_path: Path) -> None:
+    whole, pieced = (
+        run_with_auxiliary(tiny, tmp_path / size, 3.0, f"train.micro_batch={size}") for size in ("8", "3")
+    )
+    for one, other in zip(whole.module.parameters(), pieced.module.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad, rtol=1e-4, atol=1e-6)
+    values = [run.progress.rows[0]["auxiliary_loss"] for run in (whole, pieced)]
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+
+
+def test_an_auxiliary_loss_is_not_computed_in_evaluation(tiny: Suite, tmp_path: Path) -> None:
+    run = run_with_auxiliary(tiny, tmp_path, 3.0)
+    run.test()
+    assert isinstance(run.module.auxiliary, MeanSquare)
+    assert run.module.auxiliary.calls == 1  # the only step
+    assert run.module.take_auxiliary_loss() is None
 
 
 def test_a_piece_is_cut_from_the_padded_batch(tiny: Suite, tmp_path: Path) -> None:
