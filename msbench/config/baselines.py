@@ -246,6 +246,17 @@ class RecurrentConfig(BareConfig):
     """As in HiPPO's code (torch's default): no norm follows that would enlarge smaller token vectors."""
 
 
+class RLstmConfig(RecurrentConfig):
+    """An LSTM with the auxiliary loss of Trinh et al. 2018: it reproduces a part of what it has read."""
+
+    auxiliary_weight: PositiveFloat = 1.0
+    """Weight of the auxiliary loss next to that of the label."""
+    segment: PositiveInt = 600
+    """Positions that are reproduced, as in the paper; all before the anchor where there are fewer."""
+    decoder_width: PositiveInt = 256
+    """Width of the decoder's two LSTMs, as in the paper."""
+
+
 class HippoRnnConfig(RecurrentConfig):
     """A gated RNN with the memory of HiPPO-LegS (Gu et al. 2020)."""
 

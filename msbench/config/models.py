@@ -23,6 +23,7 @@ from msbench.config.baselines import (
     LipschitzRnnConfig,
     LstmConfig,
     MultiResNetConfig,
+    RLstmConfig,
     SgConvConfig,
     TnnConfig,
     TransformerConfig,
@@ -162,6 +163,9 @@ MODELS: dict[str, ModelEntry] = {
     "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
     "hippo-rnn": ModelEntry(
         HippoRnnConfig, "HiPPO-RNN: gated, with a LegS memory", "recurrent", LAST_STATE, ("HiPPO-RNN",)
+    ),
+    "r-lstm": ModelEntry(
+        RLstmConfig, "r-LSTM: an LSTM that reproduces what it has read", "r-lstm", LAST_STATE, ("r-LSTM",)
     ),
     "ur-gru": ModelEntry(
         UrGruConfig, "UR-GRU: a GRU with refine gates", "recurrent", LAST_STATE, ("UR-GRU",)

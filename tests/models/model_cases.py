@@ -203,10 +203,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in RECURRENT for options in LOOPS),
     *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
     ("lipschitz-rnn", {"beta": 1, "gamma": 0, "euler_step": 1, "init_std": 3}),
+    *(("r-lstm", {"segment": 9, "decoder_width": 6, **options}) for options in LOOPS),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm")
 """Models without the classifier's residuals."""
 
 
@@ -277,6 +278,13 @@ def tokens(*lengths: int, width: int | None = None, seed: int = 0) -> tuple[Tens
     for row, length in zip(inputs, lengths, strict=True):
         row[:length] = torch.randint(1, INFO.vocabulary, (length,), generator=generator)
     return inputs, torch.tensor(lengths)
+
+
+def compute_test_loss(model: Classifier, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """A loss that every parameter has a part in: of the logits, and the auxiliary one if there is one."""
+    loss: Tensor = model(*batch).square().sum()
+    auxiliary = model.take_auxiliary_loss()
+    return loss if auxiliary is None else loss + auxiliary
 
 
 def warmed_up(model: Classifier) -> Classifier:

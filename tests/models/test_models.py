@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, OWN_SHORTCUTS, RECURRENT, config_of, known, layer_of, model_of, tokens
+from model_cases import (
+    INFO,
+    OWN_SHORTCUTS,
+    RECURRENT,
+    compute_test_loss,
+    config_of,
+    known,
+    layer_of,
+    model_of,
+    tokens,
+)
 from pydantic import ValidationError
 
 from msbench import models
@@ -258,7 +268,8 @@ def test_recomputing_layers_changes_no_bit(name: str) -> None:
         model = models.build(name, config, INFO, seed=0)
         model.recompute_layers(on=on)
         torch.manual_seed(1)
-        model(inputs, torch.tensor([21, 5, 13, 1])).square().sum().backward()
+        loss = compute_test_loss(model, (inputs, torch.tensor([21, 5, 13, 1])))
+        loss.backward()  # type: ignore[no-untyped-call]
         gradients.append([parameter.grad for parameter in model.parameters()])
     for kept, again in zip(*gradients, strict=True):
         assert kept is not None
@@ -353,7 +364,10 @@ def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     parameters = list(model.parameters())
     results = []
     for call in (model, compiled):
+        torch.manual_seed(0)
         logits = call(inputs, lengths)
-        results.append([logits, *torch.autograd.grad(logits.square().sum(), parameters)])
+        loss, auxiliary = logits.square().sum(), model.take_auxiliary_loss()
+        total = loss if auxiliary is None else loss + auxiliary
+        results.append([logits, *torch.autograd.grad(total, parameters)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)

@@ -36,7 +36,7 @@ QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4
 
 RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
 """Models without residuals."""
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm")
 """Models without the classifier's residuals."""
 
 
