@@ -71,6 +71,15 @@ class LocalAttentionConfig(AttentionConfig):
     """Positions of a block; those of Long Range Arena's ListOps."""
 
 
+class LinformerConfig(AttentionConfig):
+    """Attention to a few learned sums of all positions (Wang et al. 2020), instead of the positions."""
+
+    rank: PositiveInt = 256
+    """Sums of keys and values (the paper's k): 128 or 256 there, 16 in Long Range Arena's code."""
+    sharing: Literal["heads", "keys-and-values", "layers"] = "heads"
+    """Uses of a matrix of sums: all heads of a layer; keys and values too; or those of all layers."""
+
+
 class LunaConfig(AttentionConfig):
     """Luna (Ma et al. 2021): attention to and from a second sequence, which runs through all layers."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from msbench.config.attention import (
     HTransformerConfig,
     LinearAttentionConfig,
+    LinformerConfig,
     LocalAttentionConfig,
     LunaConfig,
     MegaConfig,
@@ -130,6 +131,9 @@ MODELS: dict[str, ModelEntry] = {
         "linear-attention",
         {"feature_map": "elu"},
         ("Linear Trans.",),
+    ),
+    "linformer": ModelEntry(
+        LinformerConfig, "Linformer: attention to sums of positions", "linformer", {}, ("Linformer",)
     ),
     "performer": ModelEntry(
         LinearAttentionConfig,

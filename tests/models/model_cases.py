@@ -113,6 +113,11 @@ LINEAR_ATTENTION: list[tuple[str, dict[str, Any]]] = [
     ("performer", {"heads": 1, "mlp_expand": 1}),
     ("performer", {"features": 5}),
 ]
+LINFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"sharing": "keys-and-values", "heads": 1, "mlp_expand": 1},
+    {"sharing": "layers", "rank": 64, "positions": "none"},
+]
 LOCAL_ATTENTION: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 64}, {"block": 1}]
 LUNA: list[dict[str, Any]] = [
     {},
@@ -196,6 +201,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("transformer", options) for options in TRANSFORMER),
     *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
     *LINEAR_ATTENTION,
+    *(("linformer", {"rank": 6, **options}) for options in LINFORMER),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),

@@ -299,6 +299,7 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
         ),
         *((name, {"causal": True}) for name in ("linear-transformer", "cosformer")),
         *(("performer", {"features": count}) for count in (2, 256)),
+        *(("linformer", {"rank": 16, "sharing": each}) for each in ("heads", "layers")),
         *((name, {"dropout": 0.1}) for name in ("s4", "s5", "lru", "liquid-s4")),
         ("dss-exp", {"gate": "none", "dropout": 0.1}),
         ("liquid-s4", {"liquid_kernel": "allcombs"}),
