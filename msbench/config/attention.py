@@ -101,6 +101,27 @@ class LunaConfig(AttentionConfig):
         return self
 
 
+class FlashConfig(ClassifierConfig):
+    """FLASH (Hua et al. 2022): a gated attention unit a layer, without a feed-forward network."""
+
+    positions: Literal["none", "learned"] = "learned"
+    """The paper adds scaled sines to the input, and rotates queries and keys as well."""
+    key_dim: PositiveInt = 128
+    """Width of queries and keys (s)."""
+    expand: Factor = 2
+    """Width of gates and values (e) in multiples of d_model."""
+    chunk: PositiveInt | None = 256
+    """Positions per chunk (C), with linear attention to all others; None: the quadratic unit (GAU) alone."""
+
+    @model_validator(mode="after")
+    def _keys_are_pairs(self) -> Self:
+        if self.key_dim % 2:
+            raise ValueError(
+                f"key_dim {self.key_dim} is odd, but queries and keys are rotated in pairs: make it even"
+            )
+        return self
+
+
 class MegaConfig(ClassifierConfig):
     """Mega (Ma et al. 2022): attention of a moving average, gated, then a feed-forward network.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msbench.config.attention import (
+    FlashConfig,
     HTransformerConfig,
     LinearAttentionConfig,
     LinformerConfig,
@@ -155,6 +156,9 @@ MODELS: dict[str, ModelEntry] = {
         "luna",
         {"packed": 256},
         ("Luna-256",),
+    ),
+    "flash": ModelEntry(
+        FlashConfig, "FLASH: gated attention in chunks, linear beyond", "flash", {}, ("FLASH",)
     ),
     "mega": ModelEntry(MegaConfig, "Mega: gated attention of a moving average", "mega", {}, ("Mega",)),
     "h-transformer-1d": ModelEntry(

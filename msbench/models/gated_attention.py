@@ -39,7 +39,7 @@ from torch.utils.checkpoint import checkpoint
 Activation = Literal["softmax", "laplace", "relu2"]
 
 START_STD = 0.02
-"""Standard deviation of all weights of both models at the start."""
+"""Standard deviation of weights at the start: of all of Mega's, and of FLASH's scales and biases."""
 ELEMENTS = {"cpu": 2**22}
 """Scores at a time, by device."""
 MANY_ELEMENTS = 2**26

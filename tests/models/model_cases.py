@@ -133,6 +133,11 @@ LOOPS: list[dict[str, Any]] = [
     {"layers": 1, "final_norm": True, "norm": "batch"},
     {"pooling": "mean", "positions": "learned", "encoder": "scalar"},
 ]
+FLASH: list[dict[str, Any]] = [
+    *AROUND,
+    {"chunk": None, "norm": "batch", "expand": 0.5},
+    {"chunk": 5, "key_dim": 2, "positions": "none"},
+]
 MEGA: list[dict[str, Any]] = [
     *AROUND,
     {"attention": "laplace", "norm": "batch", "chunk": 8},
@@ -203,6 +208,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *LINEAR_ATTENTION,
     *(("linformer", {"rank": 6, **options}) for options in LINFORMER),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
+    *(("flash", {"key_dim": 6, "chunk": 8, **options}) for options in FLASH),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
