@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.base import ClassifierConfig, Factor, PositiveInt
+from msbench.config.base import ClassifierConfig, Factor, NonNegativeInt, PositiveInt
 
 
 class AttentionConfig(ClassifierConfig):
@@ -154,3 +154,38 @@ class HTransformerConfig(AttentionConfig):
 
     block: Annotated[PositiveInt, Field(multiple_of=2)] = 16
     """Positions of a block, even: the paper's N_r. Its authors' code has 2 in encoders, 16 in decoders."""
+
+
+class LongformerConfig(AttentionConfig):
+    """Attention within windows, and from and to a few global positions (Beltagy et al. 2020)."""
+
+    window: PositiveInt = 64
+    """Half of it, rounded down, is how far a query sees to either side; the paper's have 32 to 512."""
+    global_tokens: NonNegativeInt = 0
+    """First positions that see all and are seen by all, with projections of their own."""
+
+
+class BigBirdConfig(AttentionConfig):
+    """Attention to near, global and random blocks (Zaheer et al. 2020)."""
+
+    block: PositiveInt = 16
+    """Positions of a block; 64 in the paper, whose sequences are longer."""
+    random_blocks: NonNegativeInt = 3
+    """Random blocks of keys for each block of queries of a head, those that it sees anyway not counted."""
+
+
+class SparseTransformerConfig(AttentionConfig):
+    """Causal attention within blocks and to summaries of earlier ones (Child et al. 2019, fixed pattern)."""
+
+    block: PositiveInt | None = None
+    """Positions of a block; None means the square root of the task's longest sequence, rounded up."""
+    summaries: PositiveInt = 8
+    """Last positions of a block that all later ones see, at most all; the paper has 8 to 32."""
+
+    @model_validator(mode="after")
+    def _summaries_are_in_the_block(self) -> Self:
+        if self.block is not None and self.summaries > self.block:
+            raise ValueError(
+                f"summaries {self.summaries} are more than the block of {self.block} has; lower them"
+            )
+        return self

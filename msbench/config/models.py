@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msbench.config.attention import (
+    BigBirdConfig,
     FlashConfig,
     HTransformerConfig,
     LinearAttentionConfig,
     LinformerConfig,
     LocalAttentionConfig,
+    LongformerConfig,
     LunaConfig,
     MegaConfig,
+    SparseTransformerConfig,
 )
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
@@ -136,6 +139,13 @@ MODELS: dict[str, ModelEntry] = {
     "linformer": ModelEntry(
         LinformerConfig, "Linformer: attention to sums of positions", "linformer", {}, ("Linformer",)
     ),
+    "sparse-transformer": ModelEntry(
+        SparseTransformerConfig,
+        "Sparse Transformer: fixed pattern, causal",
+        "sparse-transformer",
+        {},
+        ("Sparse Transformer",),
+    ),
     "performer": ModelEntry(
         LinearAttentionConfig,
         "Performer: random features estimate the softmax",
@@ -149,6 +159,20 @@ MODELS: dict[str, ModelEntry] = {
         "linear-attention",
         {"feature_map": "cosine"},
         ("cosFormer",),
+    ),
+    "longformer": ModelEntry(
+        LongformerConfig,
+        "Longformer: attention within windows, and to global tokens",
+        "sparse-attention",
+        {},
+        ("Longformer",),
+    ),
+    "bigbird": ModelEntry(
+        BigBirdConfig,
+        "BigBird: attention to near, global and random blocks",
+        "sparse-attention",
+        {},
+        ("BigBird",),
     ),
     "luna-256": ModelEntry(
         LunaConfig,

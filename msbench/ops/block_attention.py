@@ -105,6 +105,11 @@ def gather_blocks(x: Tensor, blocks: Tensor) -> Tensor:
     return rows.view(*rows.shape[:3], -1, width)
 
 
+def append_keys(x: Tensor, shared: Tensor) -> Tensor:
+    """Append keys or values that all blocks read, (b, h, e, w), to those of each, x (b, h, n, s, w)."""
+    return torch.cat([x, shared.unsqueeze(2).expand(-1, -1, x.shape[2], -1, -1)], dim=3)
+
+
 def list_near_blocks(n: int, back: int, ahead: int, device: torch.device) -> Tensor:
     """List for each of n blocks those from `back` before to `ahead` after it, -1 beyond the ends: (n, m)."""
     blocks = torch.arange(n, device=device).unsqueeze(1) + torch.arange(-back, ahead + 1, device=device)

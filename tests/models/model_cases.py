@@ -145,6 +145,23 @@ MEGA: list[dict[str, Any]] = [
     {"chunk": 5, "prenorm": False},
 ]
 H_TRANSFORMER: list[dict[str, Any]] = [*AROUND, {"heads": 1, "mlp_expand": 1, "block": 2}, {"block": 16}]
+LONGFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"heads": 1, "mlp_expand": 1, "window": 128},
+    {"window": 2, "global_tokens": 2},
+]
+BIGBIRD: list[dict[str, Any]] = [
+    *AROUND,
+    {"block": 1, "random_blocks": 3},
+    {"block": 64},
+    {"random_blocks": 0},
+]
+SPARSE_TRANSFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"block": None, "summaries": 8},
+    {"block": 1, "summaries": 1, "heads": 1},
+    {"block": 64},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -207,6 +224,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("local-attention", {"block": 5, **options}) for options in LOCAL_ATTENTION),
     *LINEAR_ATTENTION,
     *(("linformer", {"rank": 6, **options}) for options in LINFORMER),
+    *(("sparse-transformer", {"block": 4, "summaries": 2, **options}) for options in SPARSE_TRANSFORMER),
+    *(("longformer", {"window": 6, **options}) for options in LONGFORMER),
+    *(("bigbird", {"block": 3, "random_blocks": 1, **options}) for options in BIGBIRD),
     *(("luna-256", {"packed": 9, **options}) for options in LUNA),
     *(("flash", {"key_dim": 6, "chunk": 8, **options}) for options in FLASH),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
