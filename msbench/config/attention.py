@@ -189,3 +189,14 @@ class SparseTransformerConfig(AttentionConfig):
                 f"summaries {self.summaries} are more than the block of {self.block} has; lower them"
             )
         return self
+
+
+class ReformerConfig(AttentionConfig):
+    """Reformer (Kitaev et al. 2020): attention within chunks of positions that a hash has sorted."""
+
+    chunk: PositiveInt = 64
+    """Positions of a chunk; a query sees its own and the one before it."""
+    rounds: PositiveInt = 1
+    """Rounds of hashing; the paper has 1 to 8."""
+    buckets: Annotated[PositiveInt, Field(multiple_of=2)] | None = None
+    """Values of a hash, even; None means a power of two near twice the chunks of the longest sequence."""

@@ -17,6 +17,7 @@ from msbench.config.attention import (
     LongformerConfig,
     LunaConfig,
     MegaConfig,
+    ReformerConfig,
     SparseTransformerConfig,
 )
 from msbench.config.base import ClassifierConfig
@@ -185,6 +186,9 @@ MODELS: dict[str, ModelEntry] = {
         FlashConfig, "FLASH: gated attention in chunks, linear beyond", "flash", {}, ("FLASH",)
     ),
     "mega": ModelEntry(MegaConfig, "Mega: gated attention of a moving average", "mega", {}, ("Mega",)),
+    "reformer": ModelEntry(
+        ReformerConfig, "Reformer: attention within chunks of a hash", "reformer", {}, ("Reformer",)
+    ),
     "h-transformer-1d": ModelEntry(
         HTransformerConfig,
         "H-Transformer-1D: attention in levels",

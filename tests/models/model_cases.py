@@ -162,6 +162,12 @@ SPARSE_TRANSFORMER: list[dict[str, Any]] = [
     {"block": 1, "summaries": 1, "heads": 1},
     {"block": 64},
 ]
+REFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"heads": 1, "mlp_expand": 1, "chunk": 2},
+    {"rounds": 3, "buckets": 6},
+    {"chunk": 64},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -231,6 +237,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("flash", {"key_dim": 6, "chunk": 8, **options}) for options in FLASH),
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),
+    *(("reformer", {"chunk": 8, **options}) for options in REFORMER),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, options) for name in RECURRENT for options in LOOPS),
     *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
