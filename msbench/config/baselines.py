@@ -12,6 +12,7 @@ from msbench.config.base import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    Probability,
 )
 
 HEAD_WIDTH = 32
@@ -235,6 +236,39 @@ class TnnConfig(ClassifierConfig):
     def inner(self) -> int:
         """Width of the Toeplitz unit."""
         return round(self.expand * self.d_model)
+
+
+class CkConvConfig(BareConfig):
+    """CKCNN (Romero et al. 2022): residual blocks of two convolutions whose kernels a small network computes.
+
+    `layers` counts blocks. `norm` is that after each convolution, and before the pooling with `final_norm`.
+    """
+
+    layers: PositiveInt = 2
+    pooling: Literal["mean", "last", "mean-with-padding"] = "last"
+    """The network is causal and read at its last position."""
+    kernel_width: Annotated[int, Field(ge=2, lt=LARGEST_COUNT)] = 32
+    """Width of the network that computes a kernel."""
+    frequency: PositiveFloat = 25.696
+    """The paper's omega_0, of the sines in that network: from 14 to 43 in its settings, here sCIFAR's."""
+    kernel_dropout: Probability = 0.0
+    """Dropout of the kernels' single values, 0.1 for the paper's large network on sCIFAR."""
+    kernel_init: Literal["sine", "torch"] = "sine"
+    """Start of that network's weights: as for networks of sines, as the paper has it, or as torch's.
+
+    In the authors' code it is ``torch``, because weight normalisation overwrites what it draws.
+    """
+    norm_over: Literal["channels", "sequence"] = "channels"
+    """``sequence``: the authors' code, whose statistics are over all positions too, so of the future."""
+
+    @model_validator(mode="after")
+    def _norms_agree(self) -> Self:
+        if self.norm_over == "sequence" and self.norm != "layer":
+            raise ValueError(
+                f"norm_over: sequence is a layer norm, and norm is {self.norm}; set norm: layer, or"
+                " norm_over: channels"
+            )
+        return self
 
 
 class RecurrentConfig(BareConfig):

@@ -23,6 +23,7 @@ from msbench.config.attention import (
 from msbench.config.base import ClassifierConfig
 from msbench.config.baselines import (
     CdilConfig,
+    CkConvConfig,
     GriffinConfig,
     HippoRnnConfig,
     InceptionTimeConfig,
@@ -116,6 +117,7 @@ MODELS: dict[str, ModelEntry] = {
     ),
     "cdil": ModelEntry(CdilConfig, "CDIL: circular dilated convolutions", "cdil", {}, ("CDIL",)),
     "tnn": ModelEntry(TnnConfig, "TNN: gated Toeplitz matrices", "tnn", {}, ("TNN",)),
+    "ckconv": ModelEntry(CkConvConfig, "CKConv: kernels from networks of sines", "ckconv", {}, ("CKConv",)),
     "griffin": ModelEntry(
         GriffinConfig,
         "Griffin: RG-LRU, and local attention in each third layer",

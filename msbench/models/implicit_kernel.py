@@ -16,3 +16,15 @@ class ImplicitKernel(nn.Module):
         with torch.autocast(positions.device.type, enabled=False):
             kernel: Tensor = self.layers(positions)
         return kernel
+
+
+class Sine(nn.Module):
+    """sin(frequency x), as in the networks of Sitzmann et al. (2020)."""
+
+    def __init__(self, frequency: float) -> None:
+        super().__init__()
+        self.frequency = frequency
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (...) to (...)."""
+        return torch.sin(self.frequency * x)

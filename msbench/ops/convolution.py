@@ -132,3 +132,63 @@ _convolution = register_differentiable(
     outputs=("y",),
     instead="long_convolution_reference",
 )
+
+
+def dense_convolution(u: Tensor, kernel: Tensor) -> Tensor:
+    """Compute ``y[t] = sum_j kernel[j] u[t - j]`` with a matrix at each lag: every channel sees all others.
+
+    Parameters
+    ----------
+    u : (b, l, i)
+    kernel : (k, o, i), by lag; of any length (lags beyond the signal are cut)
+
+    Returns y (b, l, o) with the dtype of `u`. Precision, gradients and equality of bits are those of
+    `long_convolution`. The kernel's spectrum is held whole: about 4 k o i numbers.
+    """
+    if u.ndim != 3 or kernel.ndim != 3 or kernel.shape[2] != u.shape[2] or 0 in (*u.shape, *kernel.shape):
+        raise ValueError(
+            f"u must be (b, l, i) and kernel (k, o, i), none empty; got {tuple(u.shape)} and"
+            f" {tuple(kernel.shape)}"
+        )
+    dtype = torch.promote_types(torch.promote_types(u.dtype, kernel.dtype), torch.float32)
+    y: Tensor = _dense_convolution(u.to(dtype), kernel[: u.shape[1]].to(dtype))
+    return y.to(u.dtype)
+
+
+def transform_dense(kernel: Tensor, size: int) -> Tensor:
+    """Transform kernel (k, o, i) to frequencies (o, i, size / 2 + 1), with `size` points."""
+    spectra: Tensor = torch.fft.rfft(kernel.permute(1, 2, 0).contiguous(), n=size)
+    return spectra
+
+
+def fft_dense_convolution(u: Tensor, kernel: Tensor) -> Tensor:
+    """Convolve u (b, l, i) with kernel (k, o, i), k at most l."""
+    length = u.shape[1]
+    size = find_fast_size(length + kernel.shape[0] - 1)
+    spectra = torch.einsum("bif,oif->bof", transform(u, size), transform_dense(kernel, size))
+    return invert_transform(spectra, size, length).contiguous()
+
+
+def fft_dense_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of u and kernel; spectra are recomputed."""
+    taps, length = kernel.shape[0], u.shape[1]
+    size = find_fast_size(length + taps - 1)
+    incoming = transform(g, size)
+    inputs = torch.einsum("bof,oif->bif", incoming, transform_dense(kernel, size).conj())
+    weights = torch.einsum("bof,bif->oif", incoming, transform(u, size).conj())
+    kernels: Tensor = torch.fft.irfft(weights, n=size)[..., :taps]
+    return invert_transform(inputs, size, length).contiguous(), kernels.permute(2, 0, 1).contiguous()
+
+
+def fake_dense_convolution(u: Tensor, kernel: Tensor) -> Tensor:
+    """Return an empty tensor with the shape of `fft_dense_convolution`."""
+    return u.new_empty((*u.shape[:2], kernel.shape[1]))
+
+
+_dense_convolution = register_differentiable(
+    fft_dense_convolution,
+    fake_dense_convolution,
+    fft_dense_convolution_backward,
+    outputs=("y",),
+    instead="a sum over lags",
+)

@@ -84,6 +84,14 @@ CDIL: list[dict[str, Any]] = [
     {"final_norm": True, "norm": "batch"},
     {"positions": "learned", "encoder": "scalar"},
 ]
+CKCONV: list[dict[str, Any]] = [
+    {},
+    {"norm_over": "sequence", "pooling": "mean"},
+    {"norm": "batch", "frequency": 10, "kernel_width": 2},
+    {"norm": "rms", "final_norm": True},
+    {"positions": "learned", "encoder": "scalar", "kernel_init": "torch"},
+    {"kernel_dropout": 0.2},
+]
 TNN: list[dict[str, Any]] = [
     {},
     {"norm": "batch", "decay": 1.0, "expand": 1.5, "mlp_expand": 2.5},
@@ -223,6 +231,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
     *(("cdil", options) for options in CDIL),
+    *(("ckconv", {"kernel_width": 6, **options}) for options in CKCONV),
     *(("tnn", {"kernel_width": 6, **options}) for options in TNN),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
@@ -246,7 +255,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv")
 """Models without the classifier's residuals."""
 
 

@@ -77,7 +77,7 @@ def test_every_kind_of_task_can_be_read(kind: str, seed: int) -> None:
         torch.testing.assert_close(logits, model(inputs, lengths), rtol=1e-10, atol=1e-10)
 
 
-WHOLE = dict.fromkeys(("inceptiontime", "transformer"), "has no recurrent inference")
+WHOLE = dict.fromkeys(("inceptiontime", "ckconv", "transformer"), "has no recurrent inference")
 """Models that read whole sequences only, and their messages."""
 
 

@@ -111,4 +111,5 @@ def test_steps_read_nothing_that_was_not_written(name: str) -> None:
             one, two = (step_layer(layer, x, start_layer(layer, x[:, 0]))[0] for _ in range(2))
             assert bool(one.isfinite().all())
             assert torch.equal(one, two)
-    assert layers or not models.find_family(name).is_causal(model.config)
+    # Each step of CKConv would take as many matrices as it has positions behind it.
+    assert layers or name == "ckconv" or not models.find_family(name).is_causal(model.config)

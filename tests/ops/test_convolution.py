@@ -13,6 +13,7 @@ from torch import Tensor
 
 from msbench.ops import convolution
 from msbench.ops.convolution import (
+    dense_convolution,
     find_fast_size,
     long_convolution,
     long_convolution_reference,
@@ -235,3 +236,60 @@ def test_wrong_shapes_are_named() -> None:
             long_convolution(one, other)
     with pytest.raises(ValueError, match="must be real"):
         long_convolution(u, kernel + 1j)
+
+
+def dense_arguments(length: int, taps: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """u (2, length, 3) and kernel (taps, 4, 3)."""
+    generator = torch.Generator().manual_seed(length + taps)
+    sizes = (2, length, 3), (taps, 4, 3)
+    return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype) for size in sizes]
+
+
+def dense_reference(u: Tensor, kernel: Tensor) -> Tensor:
+    outputs = []
+    for t in range(u.shape[1]):
+        seen = range(min(t + 1, len(kernel)))
+        outputs.append(torch.stack([u[:, t - j] @ kernel[j].T for j in seen]).sum(0))
+    return torch.stack(outputs, dim=1)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 16, 40])
+@pytest.mark.parametrize("length", [1, 2, 31])
+def test_dense_kernels_equal_their_sum(length: int, taps: int) -> None:
+    values = dense_arguments(length, taps)
+    truth = gradients(dense_reference, values)
+    for one, other in zip(gradients(dense_convolution, values), truth, strict=True):
+        assert one.shape == other.shape
+        assert (one - other).abs().max() <= 1e-12 * other.abs().max().clamp(min=1e-3)
+
+
+def test_dense_kernels_compile_transform_and_keep_the_arguments_alone() -> None:
+    values = dense_arguments(17, 20)
+    compiled: Any = torch.compile(dense_convolution, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(gradients(compiled, values), gradients(dense_convolution, values))
+    u, kernel = values
+
+    def last(u: Tensor) -> Tensor:
+        return dense_convolution(u, kernel)[0, -1, 0]
+
+    expected = torch.func.jacrev(lambda u: dense_reference(u, kernel)[0, -1, 0])(u)
+    torch.testing.assert_close(torch.func.jacrev(last)(u), expected)
+    saved: list[int] = []
+
+    def note(x: Tensor) -> Tensor:
+        saved.append(x.numel())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        dense_convolution(*(x.requires_grad_() for x in values))
+    assert sum(saved) == u.numel() + kernel[:17].numel()
+
+
+def test_dense_kernels_are_transformed_in_float32_and_wrong_shapes_are_named() -> None:
+    u, kernel = dense_arguments(9, 5, torch.float32)
+    y = dense_convolution(u.bfloat16(), kernel)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, dense_convolution(u.bfloat16().float(), kernel).bfloat16())
+    for one, other in ((u[0], kernel), (u, kernel[..., :2]), (u[:, :0], kernel), (u, kernel[:0])):
+        with pytest.raises(ValueError, match=r"u must be \(b, l, i\) and kernel \(k, o, i\)"):
+            dense_convolution(one, other)

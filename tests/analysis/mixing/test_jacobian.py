@@ -36,7 +36,7 @@ QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4
 
 RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
 """Models without residuals."""
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv")
 """Models without the classifier's residuals."""
 
 
@@ -133,7 +133,7 @@ def test_a_shortcut_of_cdil_is_left_out() -> None:
 
 
 def test_of_megas_gate_the_input_is_left_out_and_so_is_its_network() -> None:
-    model, (x, padding) = model_of("mega"), flow(20, 4)
+    model, (x, padding) = model_of("mega", "ckconv"), flow(20, 4)
     whole, mixer = (list_units(model, "layers", residual=residual)[0] for residual in (True, False))
     block: Any = whole.at.layer
     with torch.no_grad():
