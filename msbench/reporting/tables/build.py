@@ -27,7 +27,6 @@ from msbench.reporting.tables.notes import (
     note_modified_runs,
     note_more_seeds,
     note_own_settings,
-    note_rows_without_model,
     note_unlike_hardware,
     note_unlisted_models,
     write_caption,
@@ -101,7 +100,6 @@ class _Builder:
         self.notes += note_more_seeds(self.pool, self.columns, models)
         self.notes += note_unlisted_models(self.pool, models)
         self.notes += note_own_settings(self.pool, self.columns, rows)
-        self.notes += note_rows_without_model(rows)
         self.notes += note_unlike_hardware(self.pool, self.columns, models)
         self.notes += () if modified or is_claim else note_modified_runs(self.pool, self.definition)
         self.notes += note_left_columns(self.columns, self.printed)

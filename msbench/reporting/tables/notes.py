@@ -109,12 +109,6 @@ def note_own_settings(pool: RunPool, columns: Sequence[Column], rows: Iterable[R
         )
 
 
-def note_rows_without_model(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a note if a row has the paper's numbers and no model, so that nothing can be measured for it."""
-    if any(not row.model and any(cell.reported for cell in row.cells) for row in rows):
-        yield "rows for which no model is named are reported only: docs/models.md has the reason of each"
-
-
 def note_unlike_hardware(pool: RunPool, columns: Sequence[Column], models: Sequence[str]) -> Iterator[str]:
     """Yield a note for each column whose runs used different hardware or precision, which changes numbers."""
     for column in columns:
