@@ -5,7 +5,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import torch
 from msbench import console, models
 from msbench.analysis.training_trace import Moment, TensorDifference, TraceRecorder, find_first_difference
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
-from msbench.datasets.dataset import Dataset, RaggedTokens, TaskInfo
+from msbench.datasets.dataset import Dataset, RaggedTokens, Samples, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName, get_first_line
 from msbench.models.classifier import Classifier
@@ -62,14 +62,24 @@ class DeterminismProblem:
     width: int = 24
     layers: int = 2
 
-    def dataset(self) -> Dataset:
-        """Generate random tokens of unequal length; the first one decides the class."""
+    def dataset(self, *, numbers: bool = False) -> Dataset:
+        """Generate random tokens of unequal length; the first one decides the class.
+
+        With `numbers` they are random signals of one length instead, and the first value decides.
+        """
         info = TaskInfo("tokens", TOKENS, CLASSES, self.longest, "accuracy", 1 / CLASSES, {})
+        if numbers:
+            info = replace(info, kind="signal", vocabulary=0, channels=1)
+        split = self._generate_signals if numbers else self._generate_tokens
         counts = {"train": self.epoch * self.batch, "validation": self.batch, "test": self.batch}
-        splits = {name: self._split(count, seed) for seed, (name, count) in enumerate(counts.items())}
+        splits = {name: split(count, seed) for seed, (name, count) in enumerate(counts.items())}
         return Dataset(info, splits, "0" * 64, {})
 
-    def _split(self, examples: int, seed: int) -> RaggedTokens:
+    def _generate_signals(self, examples: int, seed: int) -> Samples:
+        values = np.random.default_rng(seed).standard_normal((examples, self.longest, 1))
+        return Samples(values, (values[:, 0, 0] > 0).astype(np.uint8))
+
+    def _generate_tokens(self, examples: int, seed: int) -> RaggedTokens:
         source = np.random.default_rng(seed)
         lengths = source.integers(1, self.longest + 1, examples)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -195,7 +205,7 @@ def check_model(model: str, device: str, problem: DeterminismProblem, build: Bui
     """
     spec = problem.spec(model)
     kernel = models.find_family(model).name_kernel(spec.model, device)
-    train = partial(record_training, spec, problem.dataset(), device, build)
+    train = partial(record_training, spec, problem.dataset(numbers=MODELS[model].numbers_only), device, build)
     before = get_generator_states()
     try:
         once = train(None)

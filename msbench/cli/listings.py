@@ -10,7 +10,7 @@ from typing import Any
 
 from msbench import datasets
 from msbench.config import DATASETS, MODELS, ClassifierConfig
-from msbench.config.data import ListOpsConfig
+from msbench.config.data import ListOpsConfig, PtbXlConfig
 from msbench.config.differences import compare_settings
 from msbench.config.run import SECTIONS
 from msbench.datasets.dataset import TaskInfo
@@ -104,7 +104,8 @@ def _choose_size(name: str, suite: Suite | None) -> tuple[ClassifierConfig, Task
             spec = resolve_specs(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
             return spec.model, datasets.outline(spec.data), suite.name
     entry = MODELS[name]
-    return entry.config(**entry.preset), datasets.outline(ListOpsConfig()), "defaults"
+    data = PtbXlConfig() if entry.numbers_only else ListOpsConfig()
+    return entry.config(**entry.preset), datasets.outline(data), "defaults"
 
 
 def _list_datasets() -> Listing:

@@ -318,3 +318,23 @@ class LipschitzRnnConfig(RecurrentConfig):
     """Damping that is subtracted from their diagonals."""
     init_std: PositiveFloat = 0.1
     """Deviation of their entries at the start, in multiples of 1 / d_model."""
+
+
+class WaveletFeaturesConfig(BareConfig):
+    """A network on wavelet features of whole signals (Strodthoff et al. 2020)."""
+
+    d_model: PositiveInt = 128
+    """Width of the hidden layers."""
+    layers: PositiveInt = 1
+    """Hidden layers between the features and the head."""
+    dropout: Probability = 0.25
+    """Of single numbers, after each hidden layer."""
+
+    @model_validator(mode="after")
+    def _nothing_acts_on_positions(self) -> Self:
+        idle = ("final_norm", "batch_norm_momentum", "pooling", "positions", "encoder", "embedding_std")
+        if changed := self.changed((*idle, "padding")):
+            raise ValueError(
+                f"{changed[0]} has no effect: wavelet-features has no sequence of states; leave it out"
+            )
+        return self

@@ -35,6 +35,7 @@ from msbench.config.baselines import (
     TnnConfig,
     TransformerConfig,
     UrGruConfig,
+    WaveletFeaturesConfig,
 )
 from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
 from msbench.config.selective import MambaConfig, MsSsmConfig
@@ -44,7 +45,8 @@ from msbench.config.selective import MambaConfig, MsSsmConfig
 class ModelEntry:
     """Entry of a model's name: a config class, and the fields that make it this model and no other.
 
-    `rows` are the rows of the paper's tables that it stands for, as printed there.
+    `rows` are the rows of the paper's tables that it stands for, as printed there. With `numbers_only` the
+    model reads numbers alone (signals, pixels, patches), in sequences of one length.
     """
 
     config: type[ClassifierConfig]
@@ -52,6 +54,7 @@ class ModelEntry:
     family: str
     preset: dict[str, Any] = field(default_factory=dict)
     rows: tuple[str, ...] = ()
+    numbers_only: bool = False
 
     @property
     def module(self) -> str:
@@ -118,6 +121,14 @@ MODELS: dict[str, ModelEntry] = {
     "cdil": ModelEntry(CdilConfig, "CDIL: circular dilated convolutions", "cdil", {}, ("CDIL",)),
     "tnn": ModelEntry(TnnConfig, "TNN: gated Toeplitz matrices", "tnn", {}, ("TNN",)),
     "ckconv": ModelEntry(CkConvConfig, "CKConv: kernels from networks of sines", "ckconv", {}, ("CKConv",)),
+    "wavelet-features": ModelEntry(
+        WaveletFeaturesConfig,
+        "Wavelet features: a network on numbers of bands",
+        "wavelet-features",
+        {},
+        ("Wavelet features",),
+        numbers_only=True,
+    ),
     "griffin": ModelEntry(
         GriffinConfig,
         "Griffin: RG-LRU, and local attention in each third layer",

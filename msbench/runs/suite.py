@@ -363,6 +363,27 @@ def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
             f"{train.micro_batch} would change the statistics of model.norm 'batch', which are those of all"
             f" {train.batch_size} examples of a batch; leave it out, or lower train.batch_size",
         )
+    if MODELS[spec.model_name].numbers_only:
+        yield from _find_faults_of_whole_signals(spec, info)
+
+
+def _find_faults_of_whole_signals(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what `find_faults` yields for a model that reads numbers of one length alone."""
+    name, train = spec.model_name, spec.train
+    if not info.real_valued or spec.data.ragged:
+        yield (
+            ("data", "dataset"),
+            f"{spec.data.dataset} has {info.kind}, but {name} reads numbers alone, in signals of one length;"
+            " choose a dataset of signals, pixels or patches",
+        )
+    if train.pad_to is not None:
+        yield ("train", "pad_to"), f"padding would change what {name} reads; leave it out"
+    if isinstance(train.micro_batch, int) and train.micro_batch < train.batch_size:
+        yield (
+            ("train", "micro_batch"),
+            f"{train.micro_batch} would change the statistics by which {name} scales its features, which are"
+            " those of whole batches; leave it out, or lower train.batch_size",
+        )
 
 
 def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:

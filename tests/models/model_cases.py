@@ -134,6 +134,8 @@ LUNA: list[dict[str, Any]] = [
     {"norm": "batch", "pooling": "last", "layers": 1},
     {"positions": "none", "encoder": "scalar", "heads": 1, "mlp_expand": 1},
 ]
+TOKEN_MODELS = [name for name, entry in MODELS.items() if not entry.numbers_only]
+"""Models that read tokens too."""
 RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
 """Loops over positions, with neither norms nor residuals around their layers."""
 LOOPS: list[dict[str, Any]] = [

@@ -10,6 +10,7 @@ from model_cases import (
     CASES,
     INFO,
     RECURRENT,
+    TOKEN_MODELS,
     case_id,
     compute_test_loss,
     layer_of,
@@ -18,7 +19,6 @@ from model_cases import (
     warmed_up,
 )
 
-from msbench.config import MODELS
 from msbench.errors import DataError
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -133,7 +133,7 @@ def test_mean_with_padding_depends_on_padding() -> None:
     assert (model(inputs, lengths)[0] - model(inputs[:1, :4], lengths[:1])[0]).abs().max() > 1e-5
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
 def test_the_smallest_batch_trains(name: str, norm: str) -> None:
     model = model_of(name, norm=norm)
@@ -173,7 +173,7 @@ def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
         model_of(name).bfloat16()(*tokens(5))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_double_precision_models_work(name: str) -> None:
     model = model_of(name)
     batch = tokens(5, 9)

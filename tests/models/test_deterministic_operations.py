@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, model_of, tokens
+from model_cases import INFO, TOKEN_MODELS, model_of, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from msbench.config import MODELS
 from msbench.training.step import compute_loss
 
 RAISING = {
@@ -46,7 +45,7 @@ def operators(name: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_no_operation_raises_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "torch")
     found = operators(name)

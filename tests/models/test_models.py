@@ -9,6 +9,7 @@ from model_cases import (
     INFO,
     OWN_SHORTCUTS,
     RECURRENT,
+    TOKEN_MODELS,
     compute_test_loss,
     config_of,
     known,
@@ -32,6 +33,8 @@ both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
 def test_every_model_that_can_be_named_can_be_built() -> None:
     for name, entry in MODELS.items():
         assert models.find_config_family(entry.config(**entry.preset)) is models.find_family(name)
+        if entry.numbers_only:
+            continue
         model = models.build(name, entry.config(d_model=8, layers=1, **entry.preset), INFO, 0)
         assert model(*tokens(3, 5)).shape == (2, INFO.classes)
 
@@ -58,7 +61,7 @@ def test_step_sizes_that_overflow_are_refused(name: str) -> None:
     assert torch.isfinite(model_of(name, dt_min=1e3, dt_max=1e3)(*tokens(30, 40))).all()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_one_seed_is_one_model_and_disturbs_nobody(name: str) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -258,7 +261,7 @@ def test_options_without_their_part_are_refused(name: str, options: dict[str, An
         config_of(name, **options)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
     paths = {} if name in (*OWN_SHORTCUTS, *RECURRENT) else {"drop_path": 0.3}
     config = config_of(name, norm="batch", dropout=0.3, **paths, **known(name, state=12))
@@ -291,8 +294,8 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, {}) for name in MODELS),
-        *((name, {"bidirectional": True}) for name in MODELS if known(name, bidirectional=True)),
+        *((name, {}) for name in TOKEN_MODELS),
+        *((name, {"bidirectional": True}) for name in TOKEN_MODELS if known(name, bidirectional=True)),
         *(
             ("griffin", {"layers": 3, **options})
             for options in ({}, {"window": 60}, {"pattern": ("attention",)}, {"layers": 6, "norm": "batch"})
@@ -354,7 +357,11 @@ OTHER_NUMBERS = {
 # Compiling takes seconds: each code once, and both norms in some.
 @pytest.mark.parametrize(
     ("name", "norm"),
-    [(name, "batch" if name in WITH_BATCH_NORM else "layer") for name in MODELS if name not in OTHER_NUMBERS],
+    [
+        (name, "batch" if name in WITH_BATCH_NORM else "layer")
+        for name in TOKEN_MODELS
+        if name not in OTHER_NUMBERS
+    ],
 )
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()

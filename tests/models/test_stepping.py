@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import config_of, model_of, stepped
+from model_cases import TOKEN_MODELS, config_of, model_of, stepped
 from torch import Tensor
 
 from msbench import models
-from msbench.config import MODELS
 from msbench.config.selective import MambaConfig
 from msbench.environment import use_deterministic
 from msbench.models.layers import Recurrent, start_layer, step_layer
@@ -99,7 +98,7 @@ def test_states_follow_autocast() -> None:
         torch.testing.assert_close(stepped(block, x), block(x, torch.tensor([9, 9])), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_steps_read_nothing_that_was_not_written(name: str) -> None:
     model = model_of(name).eval()
     blocks: list[Any] = list(model.blocks)

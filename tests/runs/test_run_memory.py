@@ -72,7 +72,7 @@ def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     assert positions(INFO, "train.micro_batch=auto") == 800
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].numbers_only])
 def test_a_plan_counts_parameters_without_making_them(name: str) -> None:
     config = MODELS[name].config.model_validate({"d_model": 16, "layers": 3, **MODELS[name].preset})
     outline, built = models.build_outline(name, config, INFO), models.build(name, config, INFO, 0)

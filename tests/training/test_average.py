@@ -13,7 +13,7 @@ from msbench.training.average import average_weights
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].numbers_only])
 def test_every_model_is_averaged_and_its_places_stay(name: str) -> None:
     config = resolve_model(name, LocatedValues({"d_model": 8, "layers": 1, "norm": "batch"}, {}, "x"))
     model = models.build(name, config, INFO, seed=0)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from msbench.errors import RunError
+from msbench.errors import ConfigError, RunError
 from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Block, Classifier, Residual
 from msbench.models.inceptiontime import InceptionGroup
@@ -43,8 +43,15 @@ class MixingUnit(NamedTuple):
 
 
 def list_units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[MixingUnit]:
-    """Return the layers of a model in order, with or without residuals; or one unit, the whole network."""
+    """Return the layers of a model in order, with or without residuals; or one unit, the whole network.
+
+    Raises ConfigError for a model without layers from sequences to sequences.
+    """
     blocks = [block for block in model.blocks if isinstance(block, Block)]
+    if not blocks:
+        raise ConfigError(
+            f"{type(model).__name__} has no layer from positions to positions, so it has no mixing distance"
+        )
     if scope == "network":
         return [
             MixingUnit("network", type(model).__name__, blocks[0], partial(_apply_network, model, blocks))

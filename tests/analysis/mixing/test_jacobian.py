@@ -26,8 +26,9 @@ from msbench.errors import ConfigError, RunError
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
 
+SEQUENCE_MODELS = [name for name in MODELS if not MODELS[name].numbers_only]
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in MODELS),
+    *((name, {}) for name in SEQUENCE_MODELS),
     *((name, {"bidirectional": True}) for name in ("mamba", "msssm-s6", "griffin", "s4", "lstm")),
     ("msssm-s6", {"block": "vit", "norm": "batch"}),
     ("mamba", {"prenorm": False, "norm": "rms"}),
@@ -95,7 +96,9 @@ def test_every_position_has_its_rows(name: str) -> None:
         assert not full[position, :, position + 1 :].any()
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*OWN_SHORTCUTS, *RECURRENT)])
+@pytest.mark.parametrize(
+    "name", [name for name in SEQUENCE_MODELS if name not in (*OWN_SHORTCUTS, *RECURRENT)]
+)
 def test_a_block_is_its_mixer_and_a_residual(name: str) -> None:
     model, (x, padding) = model_of(name, prenorm=True), flow(20, 4)
     pairs = zip(
@@ -228,11 +231,13 @@ def test_a_gradient_that_is_not_finite_is_an_error() -> None:
         measure_model(model, [tokens(5)], MeasureOptions())
 
 
-BOTH_SIDES = [name for name in MODELS if not models.find_family(name).is_causal(model_of(name).config)]
+BOTH_SIDES = [
+    name for name in SEQUENCE_MODELS if not models.find_family(name).is_causal(model_of(name).config)
+]
 """Models that look ahead."""
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in BOTH_SIDES])
+@pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name not in BOTH_SIDES])
 def test_nothing_comes_from_the_future(name: str) -> None:
     """Exactly, but for the rounding of FFTs."""
     model, (x, padding) = model_of(name, dtype=torch.float32), flow(64, 4)
