@@ -218,6 +218,19 @@ class CdilConfig(BareConfig):
         return self
 
 
+class SpaceTimeConfig(BareConfig):
+    """The encoder of SpaceTime (Zhang et al. 2023): autoregressive state spaces and maps of the channels."""
+
+    layers: PositiveInt = 2
+    """As in the authors' default encoder."""
+    final_norm: bool | None = True
+    """Not the authors': without it the first losses are near 40, as kernels start with numbers near 10."""
+    state: PositiveInt = 64
+    """States of a channel; 64 in the authors' settings."""
+    preprocess: bool = True
+    """The first layer reads differences of the signal, and residuals of its moving averages."""
+
+
 class TnnConfig(ClassifierConfig):
     """TNN (Qin et al. 2023): a gated Toeplitz unit and a gated linear unit, each with its norm."""
 

@@ -32,6 +32,7 @@ from msbench.config.baselines import (
     MultiResNetConfig,
     RLstmConfig,
     SgConvConfig,
+    SpaceTimeConfig,
     TnnConfig,
     TransformerConfig,
     UrGruConfig,
@@ -128,6 +129,9 @@ MODELS: dict[str, ModelEntry] = {
         {},
         ("Wavelet features",),
         numbers_only=True,
+    ),
+    "spacetime": ModelEntry(
+        SpaceTimeConfig, "SpaceTime: autoregressive state spaces", "spacetime", {}, ("Spacetime",)
     ),
     "griffin": ModelEntry(
         GriffinConfig,

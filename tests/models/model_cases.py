@@ -178,6 +178,13 @@ REFORMER: list[dict[str, Any]] = [
     {"rounds": 3, "buckets": 6},
     {"chunk": 64},
 ]
+SPACETIME: list[dict[str, Any]] = [
+    {},
+    {"layers": 3, "norm": "batch", "pooling": "last"},
+    {"preprocess": False, "norm": "rms", "state": 1},
+    {"positions": "learned", "encoder": "scalar"},
+    {"final_norm": False, "layers": 1},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -235,6 +242,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("cdil", options) for options in CDIL),
     *(("ckconv", {"kernel_width": 6, **options}) for options in CKCONV),
     *(("tnn", {"kernel_width": 6, **options}) for options in TNN),
+    *(("spacetime", {"state": 5, **options}) for options in SPACETIME),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
     *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
@@ -257,7 +265,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv", "spacetime")
 """Models without the classifier's residuals."""
 
 

@@ -37,7 +37,7 @@ QUICK: list[tuple[str, dict[str, Any]]] = [("mamba", {}), ("msssm-s6", {}), ("s4
 
 RECURRENT = ("hippo-rnn", "ur-gru", "lipschitz-rnn")
 """Models without residuals."""
-OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv")
+OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv", "spacetime")
 """Models without the classifier's residuals."""
 
 
