@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.base import ClassifierConfig, Factor, NonNegativeInt, PositiveInt
+from msbench.config.base import ClassifierConfig, Factor, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 class AttentionConfig(ClassifierConfig):
@@ -200,3 +200,14 @@ class ReformerConfig(AttentionConfig):
     """Rounds of hashing; the paper has 1 to 8."""
     buckets: Annotated[PositiveInt, Field(multiple_of=2)] | None = None
     """Values of a hash, even; None means a power of two near twice the chunks of the longest sequence."""
+
+
+class SinkhornConfig(AttentionConfig):
+    """Sinkhorn Transformer (Tay et al. 2020): attention within blocks and to a learned order of them."""
+
+    block: PositiveInt = 32
+    """Positions of a block; 50 in Long Range Arena's code."""
+    iterations: PositiveInt = 8
+    """Divisions of the sorting matrix by the sums of its rows and columns; the paper has 5 to 8."""
+    temperature: PositiveFloat = 0.75
+    """By which the sorting network's numbers are divided: the smaller, the closer to one block each."""

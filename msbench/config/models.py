@@ -18,6 +18,7 @@ from msbench.config.attention import (
     LunaConfig,
     MegaConfig,
     ReformerConfig,
+    SinkhornConfig,
     SparseTransformerConfig,
 )
 from msbench.config.base import ClassifierConfig
@@ -177,6 +178,13 @@ MODELS: dict[str, ModelEntry] = {
         "linear-attention",
         {"feature_map": "cosine"},
         ("cosFormer",),
+    ),
+    "sinkhorn": ModelEntry(
+        SinkhornConfig,
+        "Sinkhorn Transformer: blocks and sorted blocks",
+        "sinkhorn",
+        {},
+        ("Sinkhorn Transformer",),
     ),
     "longformer": ModelEntry(
         LongformerConfig,

@@ -185,6 +185,11 @@ SPACETIME: list[dict[str, Any]] = [
     {"positions": "learned", "encoder": "scalar"},
     {"final_norm": False, "layers": 1},
 ]
+SINKHORN: list[dict[str, Any]] = [
+    *AROUND,
+    {"heads": 1, "mlp_expand": 1, "block": 1},
+    {"block": 15, "iterations": 1, "temperature": 0.2},
+]
 LINEAR: list[tuple[str, dict[str, Any]]] = [
     *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
     ("s4", {"copies": 2, "bidirectional": True}),
@@ -257,6 +262,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mega", {"key_dim": 6, "state": 3, **options}) for options in MEGA),
     *(("h-transformer-1d", {"block": 4, **options}) for options in H_TRANSFORMER),
     *(("reformer", {"chunk": 8, **options}) for options in REFORMER),
+    *(("sinkhorn", {"block": 4, **options}) for options in SINKHORN),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, options) for name in RECURRENT for options in LOOPS),
     *(("hippo-rnn", {"memory": size, "final_norm": True}) for size in (1, 13)),
