@@ -10,6 +10,7 @@ from msbench.config.base import (
     Factor,
     Fraction,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Probability,
@@ -282,6 +283,25 @@ class CkConvConfig(BareConfig):
                 " norm_over: channels"
             )
         return self
+
+
+class OrchidConfig(ClassifierConfig):
+    """Orchid (Karami and Ghodsi 2024): convolutions whose kernels depend on the input, then an MLP."""
+
+    positions: Literal["none", "learned"] = "learned"
+    """Circular convolutions alone do not see where a sequence begins."""
+    kernel: PositiveInt = 3
+    """Taps of the short convolutions: 3 by default in its code, 5 in its example."""
+    kernel_width: PositiveInt = 64
+    """Width of the networks that compute the static kernels; 128 in its example."""
+    kernel_depth: NonNegativeInt = 2
+    """Inner maps of these networks: 2 for CIFAR-10 and 1 for ImageNet, by the comments in its code."""
+    bands: PositiveInt = 1
+    """Frequencies of the positions that these networks read: 1 for CIFAR-10 and 16 for ImageNet."""
+    frequency: PositiveFloat = 10.0
+    """Start of the learned frequencies of their sines."""
+    mlp_expand: Factor = 4
+    """Width inside the MLP in multiples of d_model."""
 
 
 class RecurrentConfig(BareConfig):

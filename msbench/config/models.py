@@ -31,6 +31,7 @@ from msbench.config.baselines import (
     LipschitzRnnConfig,
     LstmConfig,
     MultiResNetConfig,
+    OrchidConfig,
     RLstmConfig,
     SgConvConfig,
     SpaceTimeConfig,
@@ -123,6 +124,9 @@ MODELS: dict[str, ModelEntry] = {
     "cdil": ModelEntry(CdilConfig, "CDIL: circular dilated convolutions", "cdil", {}, ("CDIL",)),
     "tnn": ModelEntry(TnnConfig, "TNN: gated Toeplitz matrices", "tnn", {}, ("TNN",)),
     "ckconv": ModelEntry(CkConvConfig, "CKConv: kernels from networks of sines", "ckconv", {}, ("CKConv",)),
+    "orchid": ModelEntry(
+        OrchidConfig, "Orchid: convolutions with kernels from the input", "orchid", {}, ("Orchid",)
+    ),
     "wavelet-features": ModelEntry(
         WaveletFeaturesConfig,
         "Wavelet features: a network on numbers of bands",

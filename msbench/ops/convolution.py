@@ -192,3 +192,74 @@ _dense_convolution = register_differentiable(
     outputs=("y",),
     instead="a sum over lags",
 )
+
+
+def circular_convolution(u: Tensor, kernel: Tensor, lengths: Tensor) -> Tensor:
+    """Compute ``y[t] = sum_j kernel[j] u[(t - j) mod n]`` over j < n, where n is a sequence's own length.
+
+    Parameters
+    ----------
+    u : (b, l, d)
+    kernel : (b, k, d), or (1, k, d) for all examples, by lag; k at least l
+    lengths : (b,) int64, at most l; what stands in u and kernel from n on is ignored
+
+    Returns y (b, l, d) with the dtype of `u`; positions from n on have no meaning. Precision, gradients and
+    equality of bits are those of `long_convolution`.
+    """
+    b, length, d = u.shape
+    if kernel.ndim != 3 or kernel.shape[0] not in (1, b) or kernel.shape[2] != d or kernel.shape[1] < length:
+        raise ValueError(
+            f"kernel must be (b, k, d) or (1, k, d) with k at least l, for u (b, l, d); got"
+            f" {tuple(kernel.shape)} for {tuple(u.shape)}"
+        )
+    dtype = torch.promote_types(torch.promote_types(u.dtype, kernel.dtype), torch.float32)
+    y: Tensor = _circular_convolution(u.to(dtype), kernel[:, :length].to(dtype), lengths)
+    return y.to(u.dtype)
+
+
+def mask_positions(lengths: Tensor, longest: int) -> Tensor:
+    """Return True at the real positions of sequences of these lengths, (b, longest, 1)."""
+    return (torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(2)
+
+
+def fft_circular_convolution(u: Tensor, kernel: Tensor, lengths: Tensor) -> Tensor:
+    """Convolve u (b, l, d) with kernel (b or 1, l, d), and add what passes a sequence's end to its start."""
+    length = u.shape[1]
+    size, real = find_fast_size(2 * length), mask_positions(lengths, length)
+    spectra = transform(u * real, size).mul_(transform(kernel * real, size))
+    y = invert_transform(spectra, size, 2 * length)
+    wrapped = torch.arange(length, device=u.device) + lengths.unsqueeze(1)
+    return y[:, :length] + y.take_along_dim(wrapped.unsqueeze(2), dim=1)
+
+
+def fft_circular_convolution_backward(
+    g: Tensor, u: Tensor, kernel: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of u and kernel; spectra are recomputed."""
+    length = u.shape[1]
+    size, real = find_fast_size(2 * length), mask_positions(lengths, length)
+    # Each output is a sum of two positions of the linear convolution, n apart: both get its gradient.
+    positions = torch.arange(2 * length, device=u.device) % lengths.clamp(min=1).unsqueeze(1)
+    both = g.take_along_dim(positions.unsqueeze(2), dim=1) * mask_positions(2 * lengths, 2 * length)
+    incoming = transform(both, size)
+    inputs = invert_transform(incoming * transform(kernel * real, size).conj(), size, length) * real
+    kernels = invert_transform(incoming * transform(u * real, size).conj(), size, length) * real
+    return inputs.contiguous(), (
+        kernels.sum(0, keepdim=True) if len(kernel) < len(u) else kernels
+    ).contiguous()
+
+
+def fake_circular_convolution(u: Tensor, kernel: Tensor, lengths: Tensor) -> Tensor:
+    """Return an empty tensor with the shape of `fft_circular_convolution`."""
+    del kernel, lengths
+    return u.new_empty(u.shape)
+
+
+_circular_convolution = register_differentiable(
+    fft_circular_convolution,
+    fake_circular_convolution,
+    fft_circular_convolution_backward,
+    outputs=("y",),
+    instead="a sum over lags",
+    gradients_of=("u", "kernel"),
+)

@@ -98,6 +98,12 @@ TNN: list[dict[str, Any]] = [
     {"norm": "rms", "prenorm": False, "pooling": "last", "kernel_width": 2},
     {"positions": "learned", "encoder": "scalar"},
 ]
+ORCHID: list[dict[str, Any]] = [
+    {},
+    {"norm": "batch", "bands": 16, "kernel_depth": 1, "kernel": 5},
+    {"norm": "rms", "prenorm": False, "pooling": "last", "kernel_depth": 0, "kernel": 1},
+    {"positions": "none", "encoder": "scalar", "mlp_expand": 0.5, "frequency": 1},
+]
 AROUND: list[dict[str, Any]] = COMMON[:5]
 """Options of what surrounds the blocks, which every model has."""
 GRIFFIN: list[dict[str, Any]] = [
@@ -246,6 +252,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
     *(("cdil", options) for options in CDIL),
     *(("ckconv", {"kernel_width": 6, **options}) for options in CKCONV),
+    *(("orchid", {"kernel_width": 6, **options}) for options in ORCHID),
     *(("tnn", {"kernel_width": 6, **options}) for options in TNN),
     *(("spacetime", {"state": 5, **options}) for options in SPACETIME),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from msbench.ops import convolution
 from msbench.ops.convolution import (
+    circular_convolution,
     dense_convolution,
     find_fast_size,
     long_convolution,
@@ -293,3 +294,59 @@ def test_dense_kernels_are_transformed_in_float32_and_wrong_shapes_are_named() -
     for one, other in ((u[0], kernel), (u, kernel[..., :2]), (u[:, :0], kernel), (u, kernel[:0])):
         with pytest.raises(ValueError, match=r"u must be \(b, l, i\) and kernel \(k, o, i\)"):
             dense_convolution(one, other)
+
+
+def circular_arguments(shared: bool) -> tuple[list[Tensor], Tensor]:
+    """u (4, 9, 3), a kernel for each example or for all, longer than u; and lengths."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = (4, 9, 3), (1 if shared else 4, 12, 3)
+    values = [torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes]
+    return values, torch.tensor([9, 1, 4, 8])
+
+
+def circular_reference(u: Tensor, kernel: Tensor, lengths: Tensor) -> Tensor:
+    """Zero after the end, as outputs there have no meaning."""
+    y = torch.zeros_like(u)
+    for row, n in enumerate(lengths.tolist()):
+        taps = kernel.expand(len(u), -1, -1)[row, :n]
+        lags = (torch.arange(n).unsqueeze(1) - torch.arange(n)) % n
+        y[row, :n] = torch.einsum("tsd,sd->td", taps[lags], u[row, :n])
+    return y
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_circular_kernels_wrap_around_at_each_end(shared: bool) -> None:
+    values, lengths = circular_arguments(shared)
+    real = (torch.arange(9) < lengths.unsqueeze(1)).unsqueeze(2)
+
+    def found(u: Tensor, kernel: Tensor) -> Tensor:
+        return circular_convolution(u, kernel, lengths) * real
+
+    truth = gradients(lambda u, kernel: circular_reference(u, kernel, lengths), values)
+    for one, other in zip(gradients(found, values), truth, strict=True):
+        assert one.shape == other.shape
+        assert (one - other).abs().max() <= 1e-13 * other.abs().max()
+    whole = torch.full((4,), 9)
+    spectra = torch.fft.rfft(values[0], dim=1) * torch.fft.rfft(values[1][:, :9], dim=1)
+    expected = torch.fft.irfft(spectra, n=9, dim=1)
+    torch.testing.assert_close(
+        circular_convolution(values[0], values[1], whole), expected, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_circular_kernels_compile_and_transform_and_wrong_shapes_are_named() -> None:
+    values, lengths = circular_arguments(shared=False)
+
+    def call(u: Tensor, kernel: Tensor) -> Tensor:
+        return circular_convolution(u, kernel, lengths)
+
+    compiled: Any = torch.compile(call, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(gradients(compiled, values), gradients(call, values))
+    u, kernel = values
+    rows = torch.func.jacrev(lambda u: circular_reference(u, kernel, lengths)[2, 3, 0])(u)
+    torch.testing.assert_close(torch.func.jacrev(lambda u: call(u, kernel)[2, 3, 0])(u), rows)
+    half = circular_convolution(u.bfloat16(), kernel.float(), lengths)
+    assert half.dtype == torch.bfloat16
+    for wrong in (kernel[:3], kernel[..., :2], kernel[:, :8], kernel[0]):
+        with pytest.raises(ValueError, match=r"kernel must be \(b, k, d\) or \(1, k, d\)"):
+            circular_convolution(u, wrong, lengths)
