@@ -135,8 +135,17 @@ def test_a_shortcut_of_cdil_is_left_out() -> None:
         torch.testing.assert_close(whole.apply(x, padding), x + mixer.apply(x, padding))
 
 
+def test_the_shortcut_of_ckconv_is_left_out_and_so_is_its_last_relu() -> None:
+    model, (x, padding) = model_of("ckconv"), flow(20, 4)
+    wholes, mixers = (list_units(model, "layers", residual=residual) for residual in (True, False))
+    for whole, mixer in zip(wholes, mixers, strict=True):
+        expected = (x + mixer.apply(x, padding)).clamp(min=0)
+        torch.testing.assert_close(whole.apply(x, padding), expected)
+        assert not torch.equal(expected, x + mixer.apply(x, padding))
+
+
 def test_of_megas_gate_the_input_is_left_out_and_so_is_its_network() -> None:
-    model, (x, padding) = model_of("mega", "ckconv"), flow(20, 4)
+    model, (x, padding) = model_of("mega"), flow(20, 4)
     whole, mixer = (list_units(model, "layers", residual=residual)[0] for residual in (True, False))
     block: Any = whole.at.layer
     with torch.no_grad():
