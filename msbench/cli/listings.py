@@ -90,7 +90,7 @@ def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[
     causal = "yes" if family.is_causal(config) else "no"
     parameters: int | None = None
     try:
-        parameters = models.count_parameters(models.build(name, config, info, 0))
+        parameters = models.count_parameters(models.build_outline(name, config, info))
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
     counts = (family.count_states(config), causal, family.cost, parameters, size)
