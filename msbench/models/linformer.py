@@ -62,11 +62,17 @@ class PositionSums(nn.Module):
 
 
 class LinformerAttention(HeadAttention):
-    """Attention of all positions to sums of them."""
+    """Attention of all positions to sums of them, which are a part of this layer if it is their `owner`."""
 
-    def __init__(self, config: LinformerConfig, sums: PositionSums) -> None:
+    sums: PositionSums
+
+    def __init__(self, config: LinformerConfig, sums: PositionSums, *, owner: bool) -> None:
         super().__init__(config)
-        self.sums = sums
+        if owner:
+            self.sums = sums
+        else:
+            # Not as a submodule: checkpoints refuse a tensor that has two names.
+            object.__setattr__(self, "sums", sums)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (padding is zero)
         """Map (b, l, d) to (b, l, d)."""
@@ -81,13 +87,18 @@ class LinformerAttention(HeadAttention):
 def build(config: LinformerConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: attention to sums and a feed-forward network per layer."""
 
-    def build_sums() -> PositionSums:
-        return PositionSums(info.longest, config.rank, shared=config.sharing != "heads")
+    common: PositionSums | None = None
 
-    common = build_sums() if config.sharing == "layers" else None
-    return build_transformer(
-        config, info, lambda: LinformerAttention(config, build_sums() if common is None else common)
-    )
+    def build_attention() -> LinformerAttention:
+        nonlocal common
+        if common is not None:
+            return LinformerAttention(config, common, owner=False)
+        sums = PositionSums(info.longest, config.rank, shared=config.sharing != "heads")
+        if config.sharing == "layers":
+            common = sums
+        return LinformerAttention(config, sums, owner=True)
+
+    return build_transformer(config, info, build_attention)
 
 
 def count_activations(config: LinformerConfig, device: str) -> float:

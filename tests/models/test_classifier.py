@@ -1,6 +1,7 @@
 """Properties of every model and every option: padding, causality, gradients, precision, evaluation."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from model_cases import (
 )
 
 from msbench.errors import DataError
+from msbench.training.checkpoint import Checkpoint, CheckpointFolder, get_model_tensors, load_weights, unpack
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
 Case = tuple[str, dict[str, Any]]
@@ -87,6 +89,16 @@ def test_evaluation_gives_the_same_bits_and_draws_nothing(case: Case) -> None:
     assert torch.equal(before[2], after[2])
     model(*tokens(19, 4, seed=2))
     assert torch.equal(model(*batch), first)
+
+
+@every_case
+def test_a_checkpoint_holds_all_that_a_prediction_needs(case: Case) -> None:
+    """Random plans, rotations and features too: a model of another seed is then the same."""
+    model, other = (model_of(case[0], seed, **case[1]) for seed in (0, 1))
+    packed = CheckpointFolder(Path(), "run").pack(Checkpoint(get_model_tensors(model), {}))
+    load_weights(other, unpack(packed).tensors)
+    batch = tokens(7, 31, 1, 12)
+    assert torch.equal(other.eval()(*batch), model.eval()(*batch))
 
 
 @pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
