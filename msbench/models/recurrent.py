@@ -29,7 +29,8 @@ through the encoder first: for numbers one more linear map, after which a cell c
 HiPPO-RNN: the second line is the bilinear discretisation of dm/dt = (A m + B u) / t with step 1, and the rule
 of the first position is that of the authors' code, which tabulates these systems up to a longest length and
 repeats the last one. Here there is no table: a triangular system is solved at each position. Weights start as
-in that code: `write` Kaiming-uniform, `hidden` Xavier-normal, `gate` Kaiming-normal; biases as torch's.
+in that code: `write` Kaiming-uniform, `hidden` Xavier-normal, its parts for x and for m each by itself, and
+`gate` Kaiming-normal; biases as torch's.
 
 UR-GRU: no code of the authors is public. The biases of f and r start at b and -b with sigmoid(b) uniform in
 (1 / d, 1 - 1 / d); then they are trained. Everything else starts uniform in +-1 / sqrt(d), as torch's GRU.
@@ -115,7 +116,8 @@ class HippoCell(RecurrentCell):
         self.hidden = nn.Linear(d + self.memory, d)
         self.gate = nn.Linear(d + self.memory, d)
         nn.init.kaiming_uniform_(self.write.weight, nonlinearity="linear")
-        nn.init.xavier_normal_(self.hidden.weight)
+        for part in torch.split(self.hidden.weight.detach(), [d, self.memory], dim=1):
+            nn.init.xavier_normal_(part)
         nn.init.kaiming_normal_(self.gate.weight, nonlinearity="linear")
 
     def prepare(self) -> Weights:
