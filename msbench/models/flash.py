@@ -55,11 +55,12 @@ class RotaryBias(nn.Module):
         self.key = nn.Parameter(torch.empty(width).normal_(std=START_STD))
 
     def forward(self, length: int) -> Tensor:
-        """Return the biases (2 length - 1,) of the lags 1 - length .. length - 1."""
+        """Return the biases (2 length - 1,) of the lags 1 - length .. length - 1; in float32 or better."""
         (a, b), (c, d) = self.query.chunk(2), self.key.chunk(2)
         lags = torch.arange(1 - length, length, device=a.device)
         cos, sin = compute_rotations(lags, len(self.query), a.dtype)
-        return cos @ (a * c + b * d) + sin @ (b * c - a * d)
+        with torch.autocast(a.device.type, enabled=False):
+            return cos @ (a * c + b * d) + sin @ (b * c - a * d)
 
 
 class FlashUnit(nn.Module):

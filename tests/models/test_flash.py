@@ -84,6 +84,13 @@ def test_the_bias_of_rotations_is_the_product_of_two_rotated_vectors() -> None:
             torch.testing.assert_close(found[8 + j - i], expected, rtol=1e-12, atol=1e-12)
 
 
+def test_the_bias_of_rotations_is_in_full_precision_under_autocast() -> None:
+    bias = shaken(RotaryBias(KEY_DIM), 0.5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = bias(9)
+    assert torch.equal(found, bias(9))
+
+
 def test_a_long_quadratic_unit_has_the_bias_of_rotations_at_any_length() -> None:
     """A table of 512 positions, as in OpenNLPLab's code, breaks beyond them."""
     assert isinstance(unit_of(513, chunk=None).bias, RotaryBias)
