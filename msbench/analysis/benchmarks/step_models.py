@@ -165,9 +165,11 @@ class StepRunner:
         self.optimizer = build_optimizer(self.model, self.shape.train)
 
     def loss(self) -> Tensor:
-        """Compute the loss of the batch."""
+        """Compute the loss of the batch, with the model's auxiliary term."""
         inputs, lengths, labels = self.batch
-        return compute_loss(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
+        loss = compute_loss(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
+        auxiliary = self.model.take_auxiliary_loss()
+        return loss if auxiliary is None else loss + auxiliary
 
     def step(self) -> None:
         """Take one step as the training loop does: forward, loss, backward, check, clipping, optimiser."""

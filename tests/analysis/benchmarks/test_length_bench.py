@@ -9,7 +9,13 @@ from test_bench_terminal import LONGEST, at_a_terminal
 from msbench import models
 from msbench.analysis.benchmarks import length, terminal
 from msbench.analysis.benchmarks.command import build_document, row_key
-from msbench.analysis.benchmarks.length import TERMS, compute_growth, measure_lengths
+from msbench.analysis.benchmarks.length import (
+    TERMS,
+    LengthEntry,
+    compute_growth,
+    measure_lengths,
+    start_entry,
+)
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.config import MODELS
 from msbench.errors import UnknownName
@@ -38,6 +44,14 @@ def test_every_model_is_measured_at_every_length(monkeypatch: pytest.MonkeyPatch
     tables = [table for table in terminal.list_tables(found) if table[2]]
     assert len(tables) == 2
     assert max(map(at_a_terminal, tables)) <= LONGEST
+
+
+def test_a_step_has_the_gradients_of_an_auxiliary_loss() -> None:
+    entry = LengthEntry(name="r-lstm", length=16, cost="l")
+    start_entry(entry, "cpu")
+    _, gradients = entry.ready.gradients()
+    assert gradients.keys() == dict(entry.ready.model.named_parameters()).keys()
+    assert entry.ready.model.take_auxiliary_loss() is None
 
 
 def test_growth_is_that_of_the_last_two_lengths() -> None:
