@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import ranks
 import torch
+from auxiliary_cases import MeanSquare
 from conftest import TINY_SUITE
 from ecg_files import write_small
 from image_files import imagenet, wnid
@@ -55,6 +56,8 @@ SCENES = {
         "train.max_steps=9",
     ),
     "layer-norm": ("mamba", *PLAIN, "train.batch_size=7"),
+    # As of the first scene: the auxiliary loss of no example counts.
+    "auxiliary": ("mamba", *PLAIN, "train.batch_size=59"),
     "crops": ("mamba", *PLAIN, "train.batch_size=2"),
     # Batches of five and of one: pairs stay together.
     "mixed": ("mamba", *PLAIN, "train.batch_size=5", "train.mixup=0.8", "train.cutmix=1.0"),
@@ -91,11 +94,19 @@ def write_suites(folder: Path) -> None:
 
 
 def trained(
-    spec: RunSpec, folder: Path, processes: Processes, *, stop: int = 0, tight: bool = False
+    spec: RunSpec,
+    folder: Path,
+    processes: Processes,
+    *,
+    stop: int = 0,
+    tight: bool = False,
+    auxiliary: bool = False,
 ) -> Trainer:
     """A trainer that has run to the end, or to a signal after step `stop` in the last process."""
     dataset = data.setup(spec.data, data.data_root())
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
+    if auxiliary:
+        model.auxiliary = MeanSquare(3.0)
     flag = processes.signals if processes.count > 1 else SignalFlag()  # type: ignore[attr-defined]
     fabric = make_fabric("cpu", "float32", processes)
     trainer = Trainer(
@@ -126,7 +137,8 @@ def curves(folder: Path, processes: Processes) -> dict[str, Any]:
     found = {}
     for name, options in SCENES.items():
         spec = spec_of(*options, folder=folder, suite=name if name in OTHER_DATA else "tiny")
-        trainer = trained(spec, folder / f"{name}-{processes.count}", processes, tight=name == "recomputed")
+        place, special = folder / f"{name}-{processes.count}", name == "auxiliary"
+        trainer = trained(spec, place, processes, tight=name == "recomputed", auxiliary=special)
         found[name] = trainer.test().loss
     return found
 

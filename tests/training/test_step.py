@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from auxiliary_cases import MeanSquare
 from torch.nn import functional
 
 from msbench import datasets as data
@@ -68,19 +68,6 @@ def test_pieces_have_the_gradients_of_the_whole(
     assert row.keys() == other.keys()
     for key in ("train_loss", "train_accuracy", "validation_loss", "padding"):
         assert other[key] == pytest.approx(row[key], rel=1e-4)
-
-
-class MeanSquare(nn.Module):
-    """An auxiliary loss without random numbers: the weighted mean square of the last real outputs."""
-
-    def __init__(self, weight: float) -> None:
-        super().__init__()
-        self.weight, self.calls = weight, 0
-
-    def forward(self, outputs: Tensor, sequences: Tensor, lengths: Tensor) -> Tensor:
-        assert outputs.shape[:2] == sequences.shape[:2]
-        self.calls += 1
-        return self.weight * outputs[torch.arange(len(outputs)), lengths - 1].square().mean()
 
 
 def run_with_auxiliary(tiny: Suite, folder: Path, weight: float | None, *overrides: str) -> Trainer:
