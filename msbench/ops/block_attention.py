@@ -100,7 +100,7 @@ def gather_blocks(x: Tensor, blocks: Tensor) -> Tensor:
     """
     batch, heads, n, _, width = x.shape
     first = n * torch.arange(batch * heads, device=x.device).view(batch, heads, 1, 1)
-    # Rows of a table: the gradient of `embedding` has a fixed order of summation on every device.
+    # Rows of a table: the gradient of `embedding` has a deterministic algorithm on every device.
     rows = embedding(first + blocks.clamp(min=0), x.flatten(3).flatten(0, 2))
     return rows.view(*rows.shape[:3], -1, width)
 

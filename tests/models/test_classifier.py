@@ -19,12 +19,16 @@ from model_cases import (
     tokens,
     warmed_up,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from msbench.errors import DataError
 from msbench.training.checkpoint import Checkpoint, CheckpointFolder, get_model_tensors, load_weights, unpack
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
 Case = tuple[str, dict[str, Any]]
+FULL_PRECISION = ("lstm", "r-lstm", "ckconv", *RECURRENT)
+"""Networks whose only products are those of the recurrence, or of CKConv's frequencies: always in float32."""
 
 
 @every_case
@@ -43,6 +47,21 @@ def test_padding_never_changes_a_prediction(case: Case) -> None:
         )
     junk = torch.where(inputs == 0, 9, inputs)
     torch.testing.assert_close(model(junk, lengths), together, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "kernel_dropout" not in case[1]], ids=case_id)
+def test_padding_changes_no_loss_and_no_statistics_in_training(case: Case) -> None:
+    """Dropped kernels alone are as many as the batch is long."""
+    inputs, lengths = tokens(7, 31, 1, 12)
+    found = []
+    for batch in (inputs, torch.nn.functional.pad(inputs, (0, 9)), torch.where(inputs == 0, 9, inputs)):
+        model = model_of(case[0], **case[1])
+        torch.manual_seed(0)
+        loss = compute_test_loss(model, (batch, lengths))
+        found.append([loss.detach(), *model.buffers()])
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
 
 
 @every_case
@@ -70,11 +89,38 @@ def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None
     assert rough.dtype == torch.float32
     with torch.no_grad():
         drift = float((rough - exact).abs().max() / exact.abs().max())
-    # The only products of such networks are those of the recurrence, or of CKConv's frequencies, in float32;
-    # the scalar encoder adds one.
-    assert (drift == 0) == (case[0] in ("lstm", "r-lstm", "ckconv", *RECURRENT) and "encoder" not in case[1])
+    # The scalar encoder adds a product.
+    assert (drift == 0) == (case[0] in FULL_PRECISION and "encoder" not in case[1])
     assert drift < 0.05
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+class HalfPrecision(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The operators that run on half precision within it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(
+            isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in tree_leaves((args, kwargs))
+        ):
+            self.found.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", TOKEN_MODELS)
+def test_exponentials_are_never_in_half_precision(name: str) -> None:
+    """Nor what decays, what is divided by its size, what becomes an angle, or a choice."""
+    model = model_of(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as half:
+        compute_test_loss(model, tokens(33, 40))
+    assert bool(half.found & {"addmm", "mm", "convolution"}) == (name not in FULL_PRECISION)
+    assert not half.found & {
+        *("exp", "log", "log1p", "expm1", "erf", "logsumexp", "cumsum", "elu", "pow"),
+        *("rsqrt", "linalg_vector_norm", "sin", "cos", "argmax", "sort", "topk", "_log_softmax"),
+    }
 
 
 @every_case

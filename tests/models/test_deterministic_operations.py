@@ -38,9 +38,11 @@ def operators(name: str) -> set[str]:
     """Of a training step, where no kernel of our own is used."""
     inputs, lengths = tokens(9, 17, 5)
     with Names() as names:
-        logits = model_of(name)(inputs, lengths)
+        model = model_of(name)
+        logits = model(inputs, lengths)
         loss = compute_loss(logits, torch.arange(3) % INFO.classes, "cross-entropy")
-        loss.backward()  # type: ignore[no-untyped-call]
+        auxiliary = model.take_auxiliary_loss()
+        (loss if auxiliary is None else loss + auxiliary).backward()  # type: ignore[no-untyped-call]
     found: set[str] = names.found
     return found
 

@@ -294,6 +294,24 @@ def test_long_sequences_keep_no_square_matrix() -> None:
     assert largest <= 2 * length * 40 * 4  # of both sequences, the map of four parts
 
 
+@pytest.mark.parametrize("attention", ["softmax", "laplace", "relu2"])
+def test_scores_and_weights_keep_their_precision_under_autocast(
+    attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.dtype] = []
+    compute = gated_attention.compute_weights
+
+    def see(scores: Tensor, *rest: Any) -> Tensor:
+        weights = compute(scores, *rest)
+        seen.extend((scores.dtype, weights.dtype))
+        return weights
+
+    monkeypatch.setattr(gated_attention, "compute_weights", see)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        model_of("mega", attention=attention, layers=1)(*tokens(9, 17))
+    assert seen == [torch.float32] * 2
+
+
 def test_matrices_decay_and_the_rest_does_not() -> None:
     plain = ("bias", "offset", "alpha", "delta", "beta", "omega")
     for path, group in groups_of(model_of("mega")).items():

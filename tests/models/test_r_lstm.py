@@ -133,6 +133,16 @@ def test_the_decoder_learns_to_reproduce_what_was_read() -> None:
     assert sum(losses[-20:]) / 20 < 1.9
 
 
+def test_the_decoder_keeps_its_precision_under_autocast() -> None:
+    decoder, (inputs, lengths) = decoder_of(model_of("r-lstm", decoder_width=6)), tokens(7, 19, 1)
+    outputs = torch.randn(3, 19, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    expected = decoder(outputs, inputs, lengths)
+    torch.manual_seed(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(decoder(outputs, inputs, lengths), expected)
+
+
 def test_parameters_are_those_of_lstm_decoder_and_head() -> None:
     d, e, classes, vocabulary = 8, 6, INFO.classes, INFO.vocabulary
     model = model_of("r-lstm", layers=1, decoder_width=e)
