@@ -21,7 +21,9 @@ code            paper               meaning
 So y is one softmax over all positions that a round brings into the same or the next chunk; a pair counts once
 a round. A position sees itself if there is no other. The first chunk has before it the last real one of the
 same sequence and round: the order is a ring, of which padding is no part. The number of buckets follows from
-the task's longest sequence. Neither order nor buckets have a gradient.
+the task's longest sequence. Neither order nor buckets have a gradient. A hash is compared with half of the
+buckets, so that time grows as l c + l^2 / c; published codes share out the buckets of sequences above some
+thousand positions to two shorter hashes.
 
 Rotations stay those of the start, where published codes draw them anew at each call, in evaluation too. With
 several rounds those codes let a round's first chunk see the last of the round before. Reversible residuals,
@@ -181,4 +183,4 @@ def count_activations(config: ReformerConfig, device: str) -> float:
     return (9 + 2 * config.mlp_expand) * config.d_model + config.rounds * (8 * config.d_model + scores)
 
 
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)
+FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False, cost="l^2")

@@ -16,8 +16,8 @@ code             paper               meaning
     y_i = softmax(q_i [k', k]^T / sqrt(w)) [v', v]      output = out_proj(y)
 
 where a block of queries sees the sorted and the own block of the same number. sinkhorn divides exp of its
-input by the sums of its rows and then of its columns, a few times, in logarithms. Time and memory grow as
-l c + n^2.
+input by the sums of its rows and then of its columns, a few times, in logarithms. Memory grows as l c + n^2,
+and time as l c + l n, since a sorted position is a sum over all n = l / c blocks.
 
 Blocks behind the end of a sequence are left out of every sum. A position of a sorted block mixes one of each
 block. Where some of these are padding, it is the mean of the real ones, and its weight in the softmax is
@@ -136,4 +136,4 @@ def count_activations(config: SinkhornConfig, device: str) -> float:
     return (18 + 2 * config.mlp_expand) * config.d_model
 
 
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)
+FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False, cost="l^2")

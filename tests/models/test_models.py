@@ -18,8 +18,10 @@ from model_cases import (
     tokens,
 )
 from pydantic import ValidationError
+from torch.utils.flop_counter import FlopCounterMode
 
 from msbench import models
+from msbench.analysis.benchmarks.length import TERMS
 from msbench.config import MODELS
 from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
@@ -338,6 +340,19 @@ def test_the_estimate_is_near_what_autograd_keeps(
     estimate = models.estimate_activation_bytes(name, config, 16 * 200)
     assert 0.7 < sum(storages.values()) / estimate < 1.3
     loss.backward()
+
+
+@pytest.mark.parametrize("name", [name for name in TOKEN_MODELS if models.find_family(name).cost != "l^2"])
+def test_products_grow_as_the_cost_says(name: str) -> None:
+    """From one length to twice as much, with all that is sized by the task's longest sequence."""
+    counts = []
+    for length in (1024, 2048):
+        model = models.build(name, config_of(name, layers=1), replace(INFO, longest=length), seed=0)
+        with FlopCounterMode(display=False) as counter:
+            model.eval()(*tokens(length))
+        counts.append(counter.get_total_flops())
+    term = TERMS[models.find_family(name).cost]
+    assert counts[1] / counts[0] <= 1.05 * term(2048) / term(1024)
 
 
 ONE_OF_A_FAMILY = {entry.family: name for name, entry in MODELS.items()}.values()
