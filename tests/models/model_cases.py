@@ -1,5 +1,6 @@
 """Small models in every option, and batches, that the model tests share."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -356,6 +357,20 @@ def compute_test_loss(model: Classifier, batch: tuple[Tensor, Tensor]) -> Tensor
     loss: Tensor = model(*batch).square().sum()
     auxiliary = model.take_auxiliary_loss()
     return loss if auxiliary is None else loss + auxiliary
+
+
+def find_largest_saved(run_forward: Callable[[], Tensor]) -> int:
+    """The bytes of the largest tensor that a forward keeps for its backward, which is run as well."""
+    sizes = [0]
+
+    def keep(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = run_forward().sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return max(sizes)
 
 
 def warmed_up(model: Classifier) -> Classifier:

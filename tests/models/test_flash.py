@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, model_of, shaken, tokens, warmed_up
+from model_cases import INFO, config_of, find_largest_saved, groups_of, model_of, shaken, tokens, warmed_up
 from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
@@ -198,16 +198,7 @@ def test_long_sequences_keep_no_square_matrix() -> None:
     length = 2048
     config = config_of("flash", layers=1, key_dim=8, chunk=None)
     model = models.build("flash", config, replace(INFO, longest=length), 0)
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*tokens(length, 700)).sum()
-    loss.backward()
+    largest = find_largest_saved(lambda: model(*tokens(length, 700)))
     assert largest <= 2 * length * 40 * 4  # of both sequences, the map of three parts
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import Attend, assert_attends_as, divide_weights, signal
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken
 from pydantic import ValidationError
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -156,15 +156,7 @@ def test_an_empty_sequence_is_no_nan() -> None:
 
 def test_long_sequences_keep_no_square_matrix() -> None:
     layer = layer_of(model_of("h-transformer-1d", heads=2))
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        layer(torch.randn(2, 4096, 8), torch.tensor([4096, 700])).sum()
+    largest = find_largest_saved(lambda: layer(torch.randn(2, 4096, 8), torch.tensor([4096, 700])))
     assert largest <= 2 * 2 * 4096 * 3 * 16 * 4  # the weights of three blocks
 
 

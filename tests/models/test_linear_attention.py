@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import Attend, assert_attends_as, divide_weights, signal
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, stepped, tokens
+from model_cases import (
+    INFO,
+    config_of,
+    find_largest_saved,
+    groups_of,
+    layer_of,
+    model_of,
+    shaken,
+    stepped,
+    tokens,
+)
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -147,16 +157,7 @@ def test_long_sequences_keep_no_square_matrix(name: str, causal: bool) -> None:
     length = 2048
     config = config_of(name, d_model=8, layers=1, heads=2, causal=causal)
     model = models.build(name, config, replace(INFO, longest=length), 0)
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*tokens(length, 700)).sum()
-    loss.backward()
+    largest = find_largest_saved(lambda: model(*tokens(length, 700)))
     assert largest <= 2 * length * (2 * 64 if causal else 32) * 4  # chunks of 64 for both heads
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import heads_of, signal
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken, tokens
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -136,16 +136,7 @@ def test_long_sequences_keep_no_square_matrix() -> None:
     length = 2048
     config = config_of("linformer", layers=1, heads=2, rank=16)
     model = models.build("linformer", config, replace(INFO, longest=length), 0)
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*tokens(length, 700)).sum()
-    loss.backward()
+    largest = find_largest_saved(lambda: model(*tokens(length, 700)))
     assert largest <= 2 * length * 32 * 4  # of both sequences, four times the width
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken, tokens
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
@@ -192,15 +192,7 @@ def test_dropout_is_that_of_channels_inside_the_stack() -> None:
 
 def test_long_sequences_keep_no_square_matrix() -> None:
     stack = layer_of(model_of("luna-256", layers=1, heads=2, packed=16))
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        stack(torch.randn(2, 2048, 8), torch.tensor([2048, 700])).sum()
+    largest = find_largest_saved(lambda: stack(torch.randn(2, 2048, 8), torch.tensor([2048, 700])))
     assert largest <= 2 * 2048 * 32 * 4  # of both sequences, four times the width
 
 

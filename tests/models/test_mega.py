@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 import torch
 from mega_golden import CASES, FILE, INNER, KEY_DIM, LONGEST, STATE, VALUES, D, make_inputs, make_parameters
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens, warmed_up
+from model_cases import (
+    INFO,
+    config_of,
+    find_largest_saved,
+    groups_of,
+    layer_of,
+    model_of,
+    shaken,
+    tokens,
+    warmed_up,
+)
 from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
@@ -281,16 +291,7 @@ def test_long_sequences_keep_no_square_matrix() -> None:
     length = 2048
     config = config_of("mega", layers=1, key_dim=8, state=2)
     model = models.build("mega", config, replace(INFO, longest=length), 0)
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*tokens(length, 700)).sum()
-    loss.backward()
+    largest = find_largest_saved(lambda: model(*tokens(length, 700)))
     assert largest <= 2 * length * 40 * 4  # of both sequences, the map of four parts
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import real_positions, signal
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken
 from pydantic import ValidationError
 from torch import Tensor
 from transformers import ReformerConfig as PeerConfig
@@ -226,15 +226,7 @@ def test_an_empty_sequence_is_no_nan(rounds: int) -> None:
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_long_sequences_keep_no_square_matrix(rounds: int) -> None:
     layer = layer_of(model_of("reformer", heads=2, chunk=16, rounds=rounds))
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        layer(torch.zeros(2, 4096, 8), torch.tensor([4096, 700])).sum()
+    largest = find_largest_saved(lambda: layer(torch.zeros(2, 4096, 8), torch.tensor([4096, 700])))
     assert largest <= 2 * 2 * rounds * 4096 * 2 * 16 * 4  # the weights of two chunks, or a head's vectors
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import heads_of, real_positions, signal
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken, tokens
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -218,15 +218,7 @@ def test_an_empty_sequence_is_no_nan() -> None:
 def test_long_sequences_keep_no_square_matrix() -> None:
     config = config_of("sinkhorn", heads=2, layers=1, block=16)
     layer = layer_of(models.build("sinkhorn", config, replace(INFO, longest=2048), 0))
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        layer(torch.zeros(2, 2048, 8), torch.tensor([2048, 700])).sum()
+    largest = find_largest_saved(lambda: layer(torch.zeros(2, 2048, 8), torch.tensor([2048, 700])))
     assert largest <= 2 * 2 * 2048 * 2 * 16 * 4  # two blocks of keys, or the matrices of 128 blocks
 
 

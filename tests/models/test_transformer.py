@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens
+from model_cases import INFO, config_of, find_largest_saved, groups_of, layer_of, model_of, shaken, tokens
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -91,16 +91,7 @@ def test_long_sequences_keep_no_square_matrix(causal: bool) -> None:
     length = 2048
     config = config_of("transformer", d_model=8, layers=1, heads=2, causal=causal)
     model = models.build("transformer", config, replace(INFO, longest=length), 0)
-    largest = 0
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal largest
-        largest = max(largest, tensor.untyped_storage().nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*tokens(length, 700)).sum()
-    loss.backward()
+    largest = find_largest_saved(lambda: model(*tokens(length, 700)))
     assert largest <= 2 * length * 32 * 4  # of both sequences, four times the width
 
 
