@@ -32,7 +32,7 @@ from msbench.config.baselines import CdilConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, count_no_states
-from msbench.models.shortcuts import ShortcutLayer
+from msbench.models.layers import ShortcutLayer
 from msbench.models.weight_norm import WeightNormLinear
 
 BIAS_STD = 0.01

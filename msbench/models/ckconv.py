@@ -42,8 +42,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.implicit_kernel import ImplicitKernel, Sine
-from msbench.models.layers import ChannelDropout, Padding, build_norm, normalise
-from msbench.models.shortcuts import ShortcutLayer
+from msbench.models.layers import ChannelDropout, Padding, ShortcutLayer, build_norm, normalise
 from msbench.models.weight_norm import WeightNormLinear
 from msbench.ops.batch_norm import EPSILON
 from msbench.ops.convolution import dense_convolution

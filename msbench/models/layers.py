@@ -1,6 +1,7 @@
-"""Parts that layers share: padding, norms, dropout, pooling, reversal, steps, starts, and precision."""
+"""Parts that layers share: padding, norms, dropout, pooling, reversal, shortcuts, steps, and precision."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -204,6 +205,18 @@ class Bidirectional(nn.Module):
         there: Tensor = self.ahead(x, lengths)
         returned: Tensor = self.back(reverse(x, lengths), lengths)
         return (there + reverse(returned, lengths)) / 2
+
+
+class ShortcutLayer(nn.Module, ABC):
+    """A layer whose output is that of `mix` and a shortcut around it."""
+
+    @abstractmethod
+    def mix(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        """Map inputs (b, l, d), zero after the end, and lengths (b,) to (b, l, d), without the shortcut."""
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        """Map inputs (b, l, d), zero after the end, and lengths (b,) to (b, l, d)."""
+        return inputs + self.mix(inputs, lengths)
 
 
 @runtime_checkable

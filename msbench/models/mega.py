@@ -44,8 +44,14 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.gated_attention import LagBias, ScaledOffsets, attend, build_linear
-from msbench.models.layers import ChannelDropout, Padding, build_norm, normalise, require_full_precision
-from msbench.models.shortcuts import ShortcutLayer
+from msbench.models.layers import (
+    ChannelDropout,
+    Padding,
+    ShortcutLayer,
+    build_norm,
+    normalise,
+    require_full_precision,
+)
 from msbench.ops.lti_scan import lti_scan
 
 RATE_STD = 0.2

@@ -45,10 +45,9 @@ from msbench.config.baselines import SpaceTimeConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.layers import ChannelDropout, require_full_precision, start_layer
+from msbench.models.layers import ChannelDropout, ShortcutLayer, require_full_precision, start_layer
 from msbench.models.long_conv import LongConv, State
 from msbench.models.lti import ConvolvedSystem
-from msbench.models.shortcuts import ShortcutLayer
 from msbench.ops.convolution import find_fast_size
 
 DIFFERENCES = 4

@@ -21,8 +21,7 @@ from msbench.errors import ConfigError, RunError
 from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Block, Classifier, Residual
 from msbench.models.inceptiontime import InceptionGroup
-from msbench.models.layers import Bidirectional, Padding, normalise
-from msbench.models.shortcuts import ShortcutLayer
+from msbench.models.layers import Bidirectional, Padding, ShortcutLayer, normalise
 
 PROBE_SEED = 0
 
