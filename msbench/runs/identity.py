@@ -21,7 +21,8 @@ TRAINING = (
 WITHOUT = (
     *("msbench.errors", "msbench.console", "msbench.environment", "msbench.results"),
     *("msbench.config.models", "msbench.config.layers", "msbench.config.messages"),
-    *("msbench.ops.native_library", "msbench.ops.scan.native_engine", "msbench.ops.scan.triton_engine"),
+    *("msbench.ops.native_library", "msbench.ops.gpu"),
+    *("msbench.ops.scan.native_engine", "msbench.ops.scan.triton_engine"),
 )
 """Modules that decide no result. Those of kernels do not, as their results are those of the reference."""
 KERNELS: dict[str, tuple[str, ...]] = {

@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from msbench.ops.gpu.launch import find_missing
 from msbench.ops.scan import dispatch, engines, triton_engine
 from msbench.ops.scan.dispatch import kernel_name, selective_scan
 from msbench.ops.scan.reference import selective_scan_reference
-from msbench.ops.scan.triton_engine import TritonScanEngine, find_missing
+from msbench.ops.scan.triton_engine import TritonScanEngine
 from msbench.ops.scan.triton_shape import ScanSizes, choose_backward_shape, choose_forward_shape
 
 pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from msbench.errors import ConfigError, UnknownName
 from msbench.ops import native_library
+from msbench.ops.gpu import launch
 from msbench.ops.operators import call_isolated, mark_constant
-from msbench.ops.scan import engines, mamba_ssm, native_engine, triton_engine
+from msbench.ops.scan import engines, mamba_ssm, native_engine
 from msbench.ops.scan.reference import (
     Arguments,
     Discretisation,
@@ -118,7 +119,7 @@ def _scan_by_reference(arguments: Arguments, *, scaled: bool) -> Tensor:
 KERNELS: dict[str, Kernel] = {
     kernel.engine: kernel
     for kernel in (
-        Kernel("triton", partial(engines.run_engine, "triton"), triton_engine.find_missing),
+        Kernel("triton", partial(engines.run_engine, "triton"), launch.find_missing),
         Kernel(
             "cpp",
             partial(engines.run_engine, "cpp"),
@@ -171,6 +172,28 @@ def uses_native(operation: str, self_check: Callable[[], str]) -> bool:
     it runs once per process, and a fault is a warning.
     """
     return choose_kernel("cpu").engine == "cpp" and _is_right(operation, self_check)
+
+
+def uses_triton(device: str, operation: str, self_check: Callable[[str], str]) -> bool:
+    """Return True if the Triton kernel of another operation is used on a device type: with the Triton scan.
+
+    `self_check` takes the device type and returns a fault or an empty string; it runs once per process.
+    Raises ConfigError for a fault: PyTorch operations would take many times as long.
+    """
+    if choose_kernel(device).engine != "triton":
+        return False
+    if fault := _find_triton_fault(device, operation, self_check):
+        raise ConfigError(
+            f"the Triton {operation} cannot be used on {device}: {fault}; --scan torch does without"
+        )
+    return True
+
+
+@cache
+def _find_triton_fault(device: str, operation: str, self_check: Callable[[str], str]) -> str:
+    del operation
+    # An interpreted kernel is for tests alone, and too slow for a check.
+    return "" if device == "cpu" else call_isolated(self_check, device)
 
 
 @cache

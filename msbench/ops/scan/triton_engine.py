@@ -1,19 +1,15 @@
 """The selective scan on a GPU in Triton: preparation of arguments, kernel launches, sums of partial results.
 
-Triton is imported when a scan is first computed. With ``TRITON_INTERPRET=1`` it interprets the same kernels
-on the CPU: slow, but enough to test them. float64 falls back to PyTorch operations.
+float64 falls back to PyTorch operations.
 """
 
-import importlib.util
 import math
-import os
-from contextlib import AbstractContextManager, nullcontext
-from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from msbench.ops.gpu.launch import load_kernels, use_device_of
 from msbench.ops.scan import torch_engine, triton_shape
 from msbench.ops.scan.reference import Arguments, make_contiguous
 from msbench.ops.scan.triton_shape import (
@@ -24,33 +20,9 @@ from msbench.ops.scan.triton_shape import (
     choose_forward_shape,
 )
 
-CAPABILITY = (7, 0)
-"""Compute capability of the oldest GPUs that Triton supports."""
+KERNELS = "msbench.ops.scan.triton_kernels"
 PARTS = 32 * 2**20
 """Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
-
-
-def find_missing(device: str) -> str:
-    """Return the reason that the kernels cannot be used on a device type, or an empty string."""
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
-    if device == "cpu":
-        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-        return "" if interpreted else "triton runs on the CPU under TRITON_INTERPRET=1 only"
-    if device != "cuda" or not torch.cuda.is_available():
-        return f"triton needs a CUDA device, this is {device}"
-    found = torch.cuda.get_device_capability()
-    return "" if found >= CAPABILITY else f"triton needs a GPU of compute capability 7.0, this has {found}"
-
-
-def load_kernels() -> ModuleType:
-    """Return the module of the kernels, which imports triton."""
-    return importlib.import_module("msbench.ops.scan.triton_kernels")
-
-
-def use_device_of(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context with x's device as the current one, on which Triton launches kernels."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 class TritonScanEngine:
@@ -75,7 +47,7 @@ class TritonScanEngine:
         kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
         ready = u, dt, scale_decays(A, shape), pack_pairs(tensors, shape), u if skip is None else skip
         with use_device_of(u):
-            load_kernels().scan_forward[(b * outputs * shape.BLOCKS,)](
+            load_kernels(KERNELS).scan_forward[(b * outputs * shape.BLOCKS,)](
                 *ready, u if mix is None else mix, y, kept, length, 1, shape, num_warps=1
             )
         wanted = m if mix is None else 1
@@ -139,7 +111,7 @@ class PartialGradients:
         parts = u.new_empty(*here.shape[:3], shape.BLOCKS, here.shape[3])
         inputs = u, dt, A, words, u if skip is None else skip, u if mix is None else mix, kept, gy, self.saved
         outputs = self.states, self.u, self.dt, self.A, parts, self.skip
-        load_kernels().scan_backward[(len(self.saved),)](
+        load_kernels(KERNELS).scan_backward[(len(self.saved),)](
             *inputs, *outputs, u.shape[1], first, last, 1, shape, num_warps=1
         )
         torch.sum(parts, 3, out=here)
