@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_ORIGINS = 8
 """Most models and tasks of a plan whose settings are printed: more would hide the plan."""
+SECONDS_BETWEEN_FIGURES = 0.2
 
 
 def print_plan(entries: Sequence[PlannedRun]) -> None:
@@ -219,6 +220,7 @@ class BarProgress(LogProgress):
     def __init__(self, spec: RunSpec, campaign: "Campaign | None" = None) -> None:
         super().__init__(spec, campaign)
         self.bar = _build_bar()
+        self._shown: float | None = None
         short = f"{spec.model_name} s{spec.seed}"
         self.task = self.bar.add_task("", name=short, figures="", left="", total=None)
         self.all: TaskID | None = None
@@ -237,11 +239,16 @@ class BarProgress(LogProgress):
         self.bar.stop()
 
     def step(self, report: StepReport) -> None:
-        """Move the bars."""
+        """Move the bars; their figures a few times a second, since reading them waits for the device."""
+        self.bar.update(self.task, completed=report.step, total=report.total)
+        now = self.bar.get_time()
+        if self._shown is not None and now - self._shown < SECONDS_BETWEEN_FIGURES:
+            return
+        self._shown = now
         figures = (
             f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
         )
-        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
+        self.bar.update(self.task, figures=figures)
         mine = self.bar.tasks[0].time_remaining
         self.bar.update(self.task, left=f"{format_duration(mine)} left" if mine else "")
         if self.all is not None and self.campaign is not None:

@@ -273,8 +273,9 @@ def load_optimizer(
         state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         if not state:
             raise CheckpointError(f"the checkpoint holds no optimiser state of {name}")
-        # AdamW keeps its step count on the CPU; the moments live with the parameter.
+        # AdamW keeps its step count on the CPU, unless it is fused; the moments live with the parameter.
+        fused = optimizer.defaults.get("fused")
         optimizer.state[parameter] = {
-            key: value.clone() if key == "step" else value.to(parameter.device, copy=True)
+            key: value.to("cpu" if key == "step" and not fused else parameter.device, copy=True)
             for key, value in state.items()
         }

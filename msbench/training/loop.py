@@ -34,7 +34,7 @@ from msbench.training.processes import SINGLE, BatchShard, Processes, deal_batch
 from msbench.training.schedule import LearningRateSchedule
 from msbench.training.seeding import derive_seed, get_generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
-from msbench.training.step import GradientComputer, check_finite
+from msbench.training.step import FiniteCheck, GradientComputer, check_finite
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
 SAVE_SECONDS = 20.0
@@ -71,10 +71,11 @@ class Trainer:
         self.module, self.processes = model, processes
         decay = spec.train.average_weights
         self.average = None if decay is None else average_weights(model, decay)
-        self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
+        self.model, self.optimizer = fabric.setup(model, build_optimizer(model.to(fabric.device), spec.train))
         self.validated = self.model if self.average is None else fabric.setup(self.average.module)
         processes.join(model)
         self.gradients = GradientComputer(fabric, self.model, model, spec.train, self._note_pieces)
+        self.finite = FiniteCheck(model, self.optimizer.optimizer, late=fabric.device.type == "cuda")
         self.schedule = LearningRateSchedule.from_config(spec.train, len(dataset.splits["train"]))
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.reduction = 1.0
@@ -175,6 +176,8 @@ class Trainer:
             self.after_step(self.progress.step)
             self._save_if_due()
             began = time.monotonic()
+        self.finite.finish()
+        self.sums.seconds += time.monotonic() - began
         self._end_epoch()
 
     def _get_loader(self, name: str, split: Split) -> BatchLoader:
@@ -193,7 +196,8 @@ class Trainer:
         self.processes.counts = shard.examples > 0
         self.processes.seed(self.spec.seed, self.progress.step)
         result = self.processes.combine(self.module, self.gradients(batch, shard))
-        check_finite(self.module, result.mean, self.progress.step + 1)
+        self.finite.finish()
+        self.finite.start(result.mean, self.progress.step + 1)
         if self.config.clip is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
@@ -238,21 +242,11 @@ class Trainer:
         )
 
     def _report(self) -> None:
-        sums, progress = self.sums, self.progress
+        progress, decisions = self.progress, self.dataset.info.decisions
         report = StepReport(
-            progress.epoch + 1,
-            self.config.epochs,
-            progress.step,
-            self.schedule.total,
-            float(sums.loss) / sums.seen,
-            self._accuracy(),
-            sums.tokens / max(sums.seconds, 1e-9),
+            progress.epoch + 1, self.config.epochs, progress.step, self.schedule.total, self.sums, decisions
         )
         self.callback.step(report)
-
-    def _accuracy(self) -> float:
-        """Return the share of correct decisions in the epoch so far."""
-        return int(self.sums.correct) / (self.sums.seen * self.dataset.info.decisions)
 
     def _end_epoch(self) -> None:
         sums, progress = self.sums, self.progress
@@ -264,12 +258,12 @@ class Trainer:
             epoch=progress.epoch,
             step=progress.step,
             lr=self.config.lr * (self.schedule.get_factor(progress.step - 1) * self.reduction),
-            train_loss=float(sums.loss) / sums.seen,
-            train_accuracy=self._accuracy(),
+            train_loss=sums.compute_loss(),
+            train_accuracy=sums.compute_accuracy(self.dataset.info.decisions),
             validation_loss=validation.loss,
             validation_accuracy=validation.accuracy,
             seconds=sums.seconds,
-            tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
+            tokens_per_second=sums.tokens_per_second,
             padding=1 - sums.tokens / sums.positions,
             validation_macro_auroc=validation.score_auroc(self.dataset.info),
             auxiliary_loss=None if self.module.auxiliary is None else float(sums.auxiliary) / sums.seen,
@@ -322,7 +316,8 @@ class Trainer:
             self.save()
 
     def save(self) -> None:
-        """Write ``last.safetensors``."""
+        """Write ``last.safetensors``; Diverged if the last step's numbers are not finite."""
+        self.finite.finish()
         began = self._last_save = time.monotonic()
         if not self.processes.first:
             return

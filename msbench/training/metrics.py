@@ -39,38 +39,6 @@ class EpochRow:
         return self.validation_accuracy if auroc is None else auroc
 
 
-@dataclass(frozen=True)
-class StepReport:
-    """Position of training; `loss` and `accuracy` are running means of the epoch."""
-
-    epoch: int
-    epochs: int
-    step: int
-    total: int
-    loss: float
-    accuracy: float
-    tokens_per_second: float
-
-
-class ProgressCallback:
-    """Receiver of reports on the training of a run, and a context around it; this one prints nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def step(self, report: StepReport) -> None:
-        """Receive a report after a step, not necessarily after each."""
-
-    def epoch(self, row: EpochRow) -> None:
-        """Receive the row of each epoch, after its validation."""
-
-    def note(self, text: str) -> None:
-        """Receive a message of one line."""
-
-
 @dataclass
 class EpochSums:
     """Running sums of one epoch, on the device."""
@@ -101,6 +69,68 @@ class EpochSums:
         self.seen += result.seen
         self.tokens += result.tokens
         self.positions += result.positions
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens without padding per second."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    def compute_loss(self) -> float:
+        """Return the mean loss of the examples so far."""
+        return float(self.loss) / self.seen
+
+    def compute_accuracy(self, decisions: int) -> float:
+        """Return the share of correct decisions, of which an example has so many."""
+        return int(self.correct) / (self.seen * decisions)
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Position of training; `loss` and `accuracy` are running means of the epoch.
+
+    They are read from the device, which waits for its work, when a callback asks for them.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    total: int
+    sums: EpochSums
+    decisions: int
+
+    @property
+    def loss(self) -> float:
+        """The mean loss."""
+        return self.sums.compute_loss()
+
+    @property
+    def accuracy(self) -> float:
+        """The share of correct decisions."""
+        return self.sums.compute_accuracy(self.decisions)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens per second of training."""
+        return self.sums.tokens_per_second
+
+
+class ProgressCallback:
+    """Receiver of reports on the training of a run, and a context around it; this one prints nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def step(self, report: StepReport) -> None:
+        """Receive a report after a step, not necessarily after each."""
+
+    def epoch(self, row: EpochRow) -> None:
+        """Receive the row of each epoch, after its validation."""
+
+    def note(self, text: str) -> None:
+        """Receive a message of one line."""
 
 
 @dataclass

@@ -89,6 +89,7 @@ def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) ->
 
 
 def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
-    """Build AdamW over `parameter_groups`."""
+    """Build AdamW over `make_parameter_groups`; on a GPU fused, so that it can skip a step by itself."""
     groups = make_parameter_groups(model, train)
-    return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))
+    fused = next(model.parameters()).is_cuda
+    return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2), fused=fused or None)

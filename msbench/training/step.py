@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from lightning_fabric import Fabric
@@ -146,25 +146,81 @@ def make_zero(result: BatchResult) -> BatchResult:
     return replace(result, **zeros, seen=0, tokens=0, positions=0)
 
 
-@torch.no_grad()
-def check_finite(model: nn.Module, loss: torch.Tensor, step: int) -> None:
+class FiniteCheck:
+    """The check of every step that its loss and all numbers of the model are finite, before the weights move.
+
+    On a CPU it is `check_finite`. On a GPU that would wait for all work of the step; there the optimiser
+    leaves the weights as they are if the device finds a bad number, and the host reads which one it was after
+    it has launched forward and backward of the next step (`finish`).
+    """
+
+    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer, *, late: bool) -> None:
+        """Prepare for a `late` check, as on a GPU, or not. Only a fused optimiser reads ``found_inf``."""
+        self.module, self.optimizer, self.late = module, optimizer, late
+        self._pending: _PendingCheck | None = None
+
+    def start(self, loss: Tensor, step: int) -> None:
+        """Check a step; raise Diverged, if late only in `finish`, which must come before the next check."""
+        if not self.late:
+            check_finite(self.module, loss, step)
+            return
+        numbers = list_numbers(self.module, loss)
+        norms = compute_norms(numbers)
+        self.optimizer.found_inf = norms.isfinite().all().logical_not().float()  # type: ignore[attr-defined]
+        copy = norms.to("cpu", non_blocking=True)
+        arrived = torch.cuda.Event() if norms.is_cuda else None  # type: ignore[no-untyped-call]
+        if arrived is not None:
+            arrived.record()
+        self._pending = _PendingCheck(step, [name for name, _ in numbers], copy, arrived)
+
+    def finish(self) -> None:
+        """Wait for the check that was started last, if any; raise Diverged if it found a bad number."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.finish()
+
+
+@dataclass(frozen=True)
+class _PendingCheck:
+    """A step, and the magnitudes of its numbers on their way to the host."""
+
+    step: int
+    names: list[str]
+    norms: Tensor
+    arrived: torch.cuda.Event | None
+
+    def finish(self) -> None:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        for name, norm in zip(self.names, self.norms.tolist(), strict=True):
+            if not math.isfinite(norm):
+                raise Diverged(self.step, name, norm)
+
+
+def check_finite(model: nn.Module, loss: Tensor, step: int) -> None:
     """Raise Diverged if the loss, a parameter, a buffer or a gradient is not finite.
 
-    Called before the optimiser steps, which would spread one bad number over all parameters: so the name is
-    that of the first bad parameter or buffer, else ``loss``, else a gradient. Costs one fused norm and one
-    wait for the device; names are looked up only on failure.
+    Called before the optimiser steps, which would spread one bad number over all parameters. Costs one fused
+    norm and one wait for the device; names are looked up only on failure.
     """
-    tensors = [*model.parameters(), *(x for x in model.buffers() if x.is_floating_point())]
-    gradients = [x.grad for x in model.parameters() if x.grad is not None]
-    norms = torch.stack(torch._foreach_norm([*tensors, *gradients], math.inf))
-    if bool((loss + norms.sum()).isfinite()):
+    numbers = list_numbers(model, loss)
+    if bool(compute_norms(numbers).isfinite().all()):
         return
-    named: list[tuple[str, torch.Tensor]] = [
-        *model.named_parameters(),
-        *model.named_buffers(),
-        ("loss", loss),
-    ]
-    named += [(f"gradient of {name}", x.grad) for name, x in model.named_parameters() if x.grad is not None]
-    for name, tensor in named:
+    for name, tensor in numbers:
         if bool((bad := ~tensor.isfinite()).any()):
             raise Diverged(step, name, float(tensor[bad][0]))
+
+
+def list_numbers(model: nn.Module, loss: Tensor) -> list[tuple[str, Tensor]]:
+    """Return what has to be finite, by name: the first bad one is the cause of those after it."""
+    parameters = [(name, x.detach()) for name, x in model.named_parameters()]
+    buffers = [(name, x) for name, x in model.named_buffers() if x.is_floating_point()]
+    gradients = [
+        (f"gradient of {name}", x.grad) for name, x in model.named_parameters() if x.grad is not None
+    ]
+    return [*parameters, *buffers, ("loss", loss), *gradients]
+
+
+def compute_norms(numbers: list[tuple[str, Tensor]]) -> Tensor:
+    """Return the largest magnitude of each tensor, in one operation for all."""
+    return torch.stack(torch._foreach_norm([x for _, x in numbers], math.inf))

@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 
 from msbench.cli.display import BarProgress, LogProgress, PoolBar, show_pool, show_progress
 from msbench.config import RunSpec
@@ -11,9 +12,15 @@ from msbench.runs.duration import Campaign, Estimate, RunTimes
 from msbench.runs.launchers import PoolProgress
 from msbench.runs.plan import PlannedRun
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
+from msbench.training.metrics import EpochRow, EpochSums, ProgressCallback, StepReport
 
 ROW = EpochRow(1, 16, 1e-3, 1.5, 0.25, 1.25, 0.5, 2.0, 12345.6, 0.1)
+
+
+def report(step: int) -> StepReport:
+    """A report with a mean loss of 1, half of the decisions right, 1,000 tokens a second."""
+    sums = EpochSums(torch.tensor(8.0), torch.tensor(0.0), torch.tensor(4), seen=8, tokens=2000, seconds=2.0)
+    return StepReport(1, 3, step, 24, sums, decisions=1)
 
 
 @pytest.fixture
@@ -24,7 +31,7 @@ def spec(tiny: Suite) -> RunSpec:
 def test_a_log_gets_a_line_an_epoch(spec: RunSpec, capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress(spec, quiet=False) as listener:
         assert type(listener) is LogProgress
-        listener.step(StepReport(1, 3, 5, 24, 1.0, 0.5, 1000.0))
+        listener.step(report(5))
         listener.epoch(ROW)
     out, err = capsys.readouterr()
     assert out == ""
@@ -51,7 +58,7 @@ def test_a_terminal_gets_a_bar(
     monkeypatch.setenv("TERM", "xterm")
     with show_progress(spec, quiet=False) as listener:
         assert isinstance(listener, BarProgress)
-        listener.step(StepReport(1, 3, 5, 24, 1.0, 0.5, 1000.0))
+        listener.step(report(5))
         listener.note("[s4] resumed")
         text = "".join(column for column in map(str, listener.bar.get_renderables()))
         task = listener.bar.tasks[0]
@@ -109,7 +116,7 @@ def test_a_second_bar_is_of_all_runs(
         listener.bar.get_time = lambda: now[0]
         for step in range(1, 11):
             now[0] = 1e9 + step
-            listener.step(StepReport(1, 3, step, 24, 1.0, 0.5, 1000.0))
+            listener.step(report(step))
         mine, every = listener.bar.tasks
         assert mine.fields["left"] == "14 s left"
         assert (every.fields["name"], every.fields["left"]) == ("run 2 of 2", "1 h 0 min left")

@@ -19,8 +19,9 @@ from msbench.training.checkpoint import Checkpoint, load_weights
 from msbench.training.evaluation import predict
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import EpochRow, ProgressCallback
+from msbench.training.optimizer import make_parameter_groups
 from msbench.training.signals import SignalFlag
-from msbench.training.step import check_finite, compute_loss
+from msbench.training.step import FiniteCheck, check_finite, compute_loss
 
 MODELS = ["msssm-s6", "mamba"]
 
@@ -300,6 +301,46 @@ def test_a_loss_that_is_not_finite_by_itself_is_called_loss() -> None:
     model.bias.grad = torch.tensor([0.0, float("nan")])
     with pytest.raises(Diverged, match="at step 6: gradient of bias is nan"):
         check_finite(model, torch.tensor(1.0), 6)
+
+
+def make_late(run: Trainer) -> None:
+    """Let a run on the CPU check its steps as one on a GPU does."""
+    fused = torch.optim.AdamW(make_parameter_groups(run.module, run.config), fused=True)
+    run.optimizer = run.fabric.setup_optimizers(fused)
+    run.finite = FiniteCheck(run.module, fused, late=True)
+
+
+@pytest.mark.parametrize("step", [3, 8, 10, 24])  # 8 and 24 are the last of an epoch, and of the run
+def test_a_late_check_blames_the_same_step_and_keeps_the_weights(
+    tiny: Suite, tmp_path: Path, step: int
+) -> None:
+    run = trainer(spec_of(tiny, "mamba"), tmp_path)
+    make_late(run)
+    weights: dict[str, torch.Tensor] = {}
+    first = next(iter(dict(run.module.named_parameters())))
+
+    def poison(done: int) -> None:
+        if done == step - 1:
+            weights.update({name: x.detach().clone() for name, x in run.module.named_parameters()})
+            parameter = run.module.get_parameter(first)
+            parameter.register_hook(lambda g: g * float("nan"))  # type: ignore[no-untyped-call]
+
+    run.after_step = poison
+    with pytest.raises(Diverged) as caught:
+        run.run()
+    assert (caught.value.step, caught.value.name) == (step, f"gradient of {first}")
+    assert all(torch.equal(x, weights[name]) for name, x in run.module.named_parameters())
+
+
+def test_nothing_is_saved_before_a_late_check_has_ended(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "mamba"), tmp_path)
+    make_late(run)
+    run.finite.start(torch.tensor(float("inf")), 5)
+    with pytest.raises(Diverged, match="at step 5: loss is inf"):
+        run.save()
+    assert not list(tmp_path.rglob("*.safetensors"))
+    run.save()
+    assert list(tmp_path.rglob("*.safetensors"))
 
 
 def test_a_last_step_that_explodes_is_caught_in_validation(tiny: Suite, tmp_path: Path) -> None:

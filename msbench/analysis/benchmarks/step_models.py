@@ -25,7 +25,7 @@ from msbench.models.selective import compute_dt_rank, compute_inner_width
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.batches import draw_batches, send_batch
 from msbench.training.optimizer import build_optimizer
-from msbench.training.step import check_finite, compute_loss
+from msbench.training.step import FiniteCheck, compute_loss
 
 PEER_NAMES = {
     "in_proj.weight": "in_proj.weight",
@@ -158,11 +158,13 @@ class StepRunner:
     batch: tuple[Tensor, Tensor, Tensor]
     shape: StepShape
     optimizer: torch.optim.Optimizer = field(init=False)
+    finite: FiniteCheck = field(init=False)
     steps: int = 0
 
     def __post_init__(self) -> None:
         self.model.train()
         self.optimizer = build_optimizer(self.model, self.shape.train)
+        self.finite = FiniteCheck(self.model, self.optimizer, late=self.batch[0].is_cuda)
 
     def loss(self) -> Tensor:
         """Compute the loss of the batch, with the model's auxiliary term."""
@@ -177,7 +179,8 @@ class StepRunner:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.steps += 1
-        check_finite(self.model, loss.detach(), self.steps)
+        self.finite.finish()
+        self.finite.start(loss.detach(), self.steps)
         if self.shape.train.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.shape.train.clip)
         self.optimizer.step()
