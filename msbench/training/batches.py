@@ -98,6 +98,9 @@ class BatchLoader:
         self._cut: CutBatch = kept or self._prepare
         at_once = kept is not None or (device.type == "cpu" and not split.slow)
         self._ahead = 0 if at_once else AHEAD
+        # Of its own, so that copies run beside the work of the default stream.
+        own = device.type == "cuda" and self._ahead > 0
+        self._stream = torch.cuda.Stream(device) if own else None  # type: ignore[no-untyped-call]
 
     def turn_to(self, split: Split) -> bool:
         """Serve another epoch of the same split from what is on the device; return False if it cannot."""
@@ -117,14 +120,14 @@ class BatchLoader:
             return
         # One thread: batches come in the order in which they are requested.
         with ThreadPoolExecutor(1, "batches") as thread:
-            waiting: deque[Future[DeviceBatch]] = deque()
+            waiting: deque[Future[tuple[DeviceBatch, torch.cuda.Event | None]]] = deque()
             try:
                 for indices, width in wanted:
-                    waiting.append(thread.submit(self._cut, indices, width))
+                    waiting.append(thread.submit(self._cut_ahead, indices, width))
                     if len(waiting) > self._ahead:
-                        yield waiting.popleft().result()
+                        yield _receive(*waiting.popleft().result())
                 while waiting:
-                    yield waiting.popleft().result()
+                    yield _receive(*waiting.popleft().result())
             finally:
                 for future in waiting:
                     future.cancel()
@@ -132,6 +135,23 @@ class BatchLoader:
     def _prepare(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
         batch = self.split.batch(indices, pad_to)
         return send_batch(batch, self.device)
+
+    def _cut_ahead(self, indices: Indices, pad_to: int | None) -> tuple[DeviceBatch, torch.cuda.Event | None]:
+        """Return a batch, and the event of its arrival on a GPU."""
+        with torch.cuda.stream(self._stream):
+            batch = self._cut(indices, pad_to)
+            return batch, None if self._stream is None else self._stream.record_event()
+
+
+def _receive(batch: DeviceBatch, arrived: torch.cuda.Event | None) -> DeviceBatch:
+    """Return a batch for work that is launched from now on, which waits on the device for its arrival."""
+    if arrived is not None:
+        stream = torch.cuda.current_stream(batch.inputs.device)
+        stream.wait_event(arrived)
+        for tensor in (batch.inputs, batch.lengths, batch.labels, batch.targets):
+            if tensor is not None:
+                tensor.record_stream(stream)  # its memory was allocated for the stream of the copy
+    return batch
 
 
 def split_batch(batch: DeviceBatch, size: int | None) -> Iterator[DeviceBatch]:
@@ -191,10 +211,10 @@ class _ResidentSamples:
         )
 
     def __call__(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
-        chosen = _send(indices, self.device)
+        chosen = send_array(indices, self.device)
         values, labels = self.values, self.labels[chosen]
         if isinstance(self.split, CroppedSamples):
-            starts = _send(self.split.starts[indices], self.device).unsqueeze(-1)
+            starts = send_array(self.split.starts[indices], self.device).unsqueeze(-1)
             positions = starts + torch.arange(self.split.length, device=self.device)
             inputs = values[chosen[:, None, None], positions].flatten(0, 1)
             labels = labels.repeat_interleave(self.split.crops, dim=0)
@@ -223,12 +243,12 @@ class _ResidentTokens:
         starts = self.offsets[sequences]
         lengths = self.offsets[sequences + 1] - starts
         width = int(lengths.max()) if pad_to is None else pad_to
-        on_device = _send(lengths, self.device)
+        on_device = send_array(lengths, self.device)
         positions = torch.arange(width, device=self.device)
-        places = _send(starts, self.device).unsqueeze(-1) + positions
+        places = send_array(starts, self.device).unsqueeze(-1) + positions
         inputs = self.tokens[places.clamp_(max=len(self.tokens) - 1)].to(torch.int64)
         inputs *= positions < on_device.unsqueeze(-1)
-        labels = self.labels[_send(indices, self.device)]
+        labels = self.labels[send_array(indices, self.device)]
         return DeviceBatch(inputs, on_device, labels, int(lengths.sum()), lengths.size * width)
 
 
@@ -237,6 +257,7 @@ def _copy(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return torch.from_numpy(np.require(array, requirements=["W"])).to(device)
 
 
-def _send(array: NDArray[np.int64], device: torch.device) -> Tensor:
+def send_array(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Copy an array to the device; the host does not wait for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

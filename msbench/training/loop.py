@@ -17,7 +17,7 @@ from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
-from msbench.training.average import average_weights
+from msbench.training.average import MovingAverage
 from msbench.training.batches import BatchLoader, DeviceBatch, draw_batches
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluation import Predictions, find_unscored_classes, predict
@@ -70,7 +70,7 @@ class Trainer:
         self.directory, self.fabric, self.callback, self.signals = directory, fabric, callback, signals
         self.module, self.processes = model, processes
         decay = spec.train.average_weights
-        self.average = None if decay is None else average_weights(model, decay)
+        self.average = None if decay is None else MovingAverage(model, decay)
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model.to(fabric.device), spec.train))
         self.validated = self.model if self.average is None else fabric.setup(self.average.module)
         processes.join(model)

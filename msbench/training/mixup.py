@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from msbench.config import TrainConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.training.batches import DeviceBatch
+from msbench.training.batches import DeviceBatch, send_array
 from msbench.training.seeding import derive_seed
 
 TOGETHER = 2
@@ -43,7 +43,7 @@ def mix_examples(
     if cut:
         rectangle = draw_rectangle(info, share, generator)
         share = 1 - float(rectangle.mean())
-        inside = torch.from_numpy(cut_mask(rectangle, info)).to(inputs.device)
+        inside = send_array(cut_mask(rectangle, info), inputs.device)
         inside = functional.pad(inside, (0, 0, 0, inputs.shape[1] - len(inside)))  # padding stays
         inputs = torch.where(inside, inputs[partners], inputs)
     else:
