@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from msbench.console import format_count
 from msbench.errors import ConfigError, UnknownName
@@ -326,6 +326,20 @@ def use_deterministic(device: str) -> Iterator[None]:
             undo.callback(setattr, cudnn, name, getattr(cudnn, name))
             setattr(cudnn, name, value)
         yield
+
+
+@contextmanager
+def use_matmul(precision: Literal["highest", "tf32"], device: str) -> Iterator[None]:
+    """Compute float32 matrix products on a GPU in this precision; restored on exit. No effect on a CPU."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    try:
+        if device == "cuda":
+            torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from msbench import environment, models
 from msbench.cli import app
+from msbench.environment import describe_numerics, use_matmul
 from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KernelChoice
 from msbench.results.record import RunRecord
@@ -220,3 +221,14 @@ def test_threads_by_a_variable_are_as_good_as_by_the_option(
     assert environment.describe_numerics()["threads_given"] is False
     monkeypatch.setenv(name, "1")
     assert environment.describe_numerics()["threads_given"] is True
+
+
+def test_products_are_rounded_on_a_gpu_alone_and_as_long_as_asked_for() -> None:
+    with use_matmul("tf32", "cpu"):
+        assert torch.get_float32_matmul_precision() == "highest"
+    with use_matmul("tf32", "cuda"):
+        assert describe_numerics()["tf32"] is True
+        with use_matmul("highest", "cuda"):
+            assert describe_numerics()["tf32"] is False
+        assert torch.get_float32_matmul_precision() == "high"
+    assert describe_numerics()["matmul_precision"] == "highest"

@@ -17,7 +17,13 @@ from msbench import console, models
 from msbench.analysis.training_trace import Moment, TensorDifference, TraceRecorder, find_first_difference
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.datasets.dataset import Dataset, RaggedTokens, Samples, TaskInfo
-from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
+from msbench.environment import (
+    choose_accelerator,
+    describe_environment,
+    use_deterministic,
+    use_matmul,
+    use_threads,
+)
 from msbench.errors import Interrupted, NotDeterministic, UnknownName, get_first_line
 from msbench.models.classifier import Classifier
 from msbench.training.loop import Trainer, make_fabric
@@ -233,7 +239,8 @@ def record_training(
 ) -> list[Moment]:
     """Train in one folder up to each of the steps `stops` (None: the end), resuming every time."""
     recorder = TraceRecorder()
-    with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+    numerics = use_matmul(spec.train.matmul, device)
+    with numerics, tempfile.TemporaryDirectory(prefix="msbench-") as folder:
         for stop in stops:
             flag = SignalFlag()
             # As in another process: what is not seeded or restored must not continue from the last state.

@@ -102,6 +102,9 @@ class TrainConfig(Config):
     clip: PositiveFloat | None = None
     """Largest gradient norm; None means no clipping."""
     precision: Literal["float32", "bf16"] = "float32"
+    matmul: Literal["highest", "tf32"] = "highest"
+    """Rounding of the inputs of float32 matrix products on a GPU: ``tf32`` keeps 10 bits of 23, for several
+    times the speed. The default is PyTorch's. No effect on a CPU."""
     bucketing: bool = True
     """Batches of similar length, padded to the longest of the batch. Under batch norm it lowers accuracy."""
     pad_to: PositiveInt | None = None

@@ -266,7 +266,8 @@ def time_steps(
 
     Returns None for a run that fails in them, as for lack of memory.
     """
-    with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+    numerics = environment.use_matmul(spec.train.matmul, device)
+    with numerics, tempfile.TemporaryDirectory(prefix="msbench-") as folder:
         try:
             model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
             trainer = Trainer(

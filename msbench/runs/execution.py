@@ -16,7 +16,7 @@ from msbench.config import RunSpec
 from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
 from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
-from msbench.environment import choose_accelerator, describe_environment, measure_split_memory
+from msbench.environment import choose_accelerator, describe_environment, measure_split_memory, use_matmul
 from msbench.errors import (
     NO_ROOM,
     ConfigError,
@@ -173,6 +173,10 @@ class _RunAttempt:
 
     def execute(self) -> RunRecord:
         """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
+        with use_matmul(self.spec.train.matmul, self.device):
+            return self._execute()
+
+    def _execute(self) -> RunRecord:
         try:
             with self.context.processes.agreed():
                 record = self._train_with_advice()

@@ -1,5 +1,6 @@
 """The training loop: one run, from the first step to the last, resumable at any of them."""
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -341,6 +342,8 @@ class Trainer:
 
 def make_fabric(device: str, precision: str, processes: Processes = SINGLE) -> Fabric:
     """Return Fabric for devices ``cpu`` or ``cuda``, one per process, in the precision of a TrainConfig."""
+    # Its advice is about what `train.matmul` decides.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     fabric = Fabric(accelerator=device, precision=PRECISIONS[precision], **processes.fabric_options())
     if processes.count > 1:
         fabric.launch()
