@@ -17,7 +17,6 @@ from msbench import environment, models
 from msbench.cli import app
 from msbench.environment import describe_numerics, use_matmul
 from msbench.errors import ConfigError
-from msbench.ops.scan.dispatch import KernelChoice
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import build_reproduction
 from msbench.runs.suite import Suite, resolve_specs
@@ -107,12 +106,12 @@ def test_what_is_in_time_on_cuda_is_set(
 
 
 def test_a_kernel_that_adds_in_any_order_is_refused(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "choose_kernel", lambda _device: KernelChoice("mamba-ssm", "mamba-ssm", {}))
+    monkeypatch.setenv("MSBENCH_SCAN", "mamba-ssm")
     with pytest.raises(ConfigError, match=r"scan mamba-ssm, which mamba would use.*#493.*--scan triton"):
-        models.check_fixed_order(resolve_specs(tiny, ["mamba", "lstm"]), "cuda")
-    models.check_fixed_order(resolve_specs(tiny, ["lstm"]), "cuda")  # has no selective scan
-    monkeypatch.setattr(models, "choose_kernel", lambda _device: KernelChoice("triton", "triton", {}))
-    models.check_fixed_order(resolve_specs(tiny, ["mamba"]), "cuda")
+        models.check_fixed_order(resolve_specs(tiny, ["mamba", "lstm"]))
+    models.check_fixed_order(resolve_specs(tiny, ["lstm"]))  # has no selective scan
+    monkeypatch.setenv("MSBENCH_SCAN", "triton")
+    models.check_fixed_order(resolve_specs(tiny, ["mamba"]))
 
 
 def test_the_record_has_it_and_the_command_asks_for_it(tiny_file: Path, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def check_models(options: DeterminismOptions) -> DeterminismReport:
             raise UnknownName("model", name, MODELS, "--model")
     with use_deterministic(device) if options.deterministic else nullcontext():
         if options.deterministic:
-            models.check_fixed_order([problem.spec(name) for name in names], device)
+            models.check_fixed_order([problem.spec(name) for name in names])
         findings = []
         for number, name in enumerate(names, 1):
             findings.append(check_model(name, device, problem))

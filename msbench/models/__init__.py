@@ -11,7 +11,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.ops.scan.dispatch import choose_kernel, state_limit
+from msbench.ops.scan.dispatch import requested_kernel, state_limit
 
 NO_FIXED_ORDER = {
     "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"
@@ -53,19 +53,19 @@ def build_outline(name: str, config: ClassifierConfig, info: TaskInfo) -> Classi
         return build(name, config, info, 0)
 
 
-def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
-    """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
-    limit, needed = state_limit(device), find_family(name).count_scanned(config)
+def check_kernel(name: str, config: ClassifierConfig) -> None:
+    """Raise ConfigError if the requested scan allows too few states for the model."""
+    limit, needed = state_limit(), find_family(name).count_scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
-            f"{name} has {needed} states per stream, but the scan {choose_kernel(device).label} supports"
+            f"{name} has {needed} states per stream, but the scan {requested_kernel()} supports"
             f" at most {limit}; lower model.state, or choose another with --scan"
         )
 
 
-def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
-    """Raise ConfigError, naming kernel and models, if a run cannot be deterministic on a device type."""
-    engine = choose_kernel(device).engine
+def check_fixed_order(specs: Iterable[RunSpec]) -> None:
+    """Raise ConfigError, naming kernel and models, if a run cannot be deterministic."""
+    engine = requested_kernel()
     reason = NO_FIXED_ORDER.get(engine)
     scanning = {spec.model_name for spec in specs if find_family(spec.model_name).count_scanned(spec.model)}
     if reason and scanning:

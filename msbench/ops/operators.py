@@ -7,6 +7,7 @@ Each is a ``torch.ops.msbench`` operator with a fake implementation (shapes with
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -146,10 +147,18 @@ def call_isolated(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     """Call `function` in a separate thread, outside of the caller's modes.
 
     A kernel may be chosen, and for that tested, under ``no_grad``, inside a function transform or while a
-    graph is traced, where gradients cannot be computed.
+    graph is traced, where gradients cannot be computed. The GPU is that of the caller: a thread's own is the
+    first one.
     """
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    gpu = torch.cuda.device(torch.cuda.current_device()) if started else nullcontext()
+
+    def call() -> R:
+        with gpu:
+            return function(*args, **kwargs)
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function, *args, **kwargs).result()
+        return pool.submit(call).result()
 
 
 def make_vmap_rule(function: Operation) -> Callable[..., tuple[Any, Any]]:

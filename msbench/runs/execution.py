@@ -134,6 +134,16 @@ def _check_alike(identity: Identity, processes: Processes) -> None:
         raise DataError("not the data and the source code that the first process has; set them up alike")
 
 
+def _check_kernels_alike(kernel: str, processes: Processes) -> None:
+    """Raise ConfigError if this process would compute by another kernel than the first."""
+    first = (processes.broadcast(kernel.encode()) or b"").decode()
+    if first != kernel:
+        raise ConfigError(
+            f"process {processes.rank} would compute with the kernel {kernel}, the first with {first};"
+            " give all of them the same GPUs and packages, or choose one with --scan"
+        )
+
+
 def _set_up_dataset(spec: RunSpec, context: RunContext, listener: ProgressCallback) -> Dataset:
     processes = context.processes
     show: Progress = ignore_progress
@@ -173,8 +183,12 @@ class _RunAttempt:
 
     def execute(self) -> RunRecord:
         """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
+        self.context.processes.on_lost = self._record_lost
         with use_matmul(self.spec.train.matmul, self.device):
             return self._execute()
+
+    def _record_lost(self, error: Lost) -> None:
+        self._record_failure(error, error.status)
 
     def _execute(self) -> RunRecord:
         try:
@@ -230,6 +244,7 @@ class _RunAttempt:
             "states_per_channel": models.count_states_per_channel(spec.model_name, spec.model),
             "kernel": models.find_family(spec.model_name).name_kernel(spec.model, fabric.device.type),
         }
+        _check_kernels_alike(str(self.facts["kernel"]), processes)
         signals, run_id = self.context.signals, self.identity.run_id
         self.trainer = Trainer(
             spec,

@@ -47,11 +47,11 @@ class PlannedRun:
     changes: tuple[Change, ...] = ()
 
 
-def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
-    """Raise one ConfigError for all runs whose model is unsupported by the scan kernel of a device type."""
+def check_kernels(specs: Iterable[RunSpec]) -> None:
+    """Raise one ConfigError for all runs whose model is unsupported by the requested scan kernel."""
     from msbench import models
 
-    run_checks(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
+    run_checks(*(partial(models.check_kernel, spec.model_name, spec.model) for spec in specs))
 
 
 def describe_bucketed_norms(specs: Iterable[RunSpec]) -> list[str]:

@@ -5,7 +5,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 
-class MovingAverage(AveragedModel):
+class WeightAverage(AveragedModel):
     """An exponential moving average of a model: a copy that ``update_parameters`` moves at each step.
 
     The first step is copied. Running statistics of batch norms are averaged as the weights are that they

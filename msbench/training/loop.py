@@ -18,7 +18,7 @@ from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
-from msbench.training.average import MovingAverage
+from msbench.training.average import WeightAverage
 from msbench.training.batches import BatchLoader, DeviceBatch, draw_batches
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluation import Predictions, find_unscored_classes, predict
@@ -71,7 +71,7 @@ class Trainer:
         self.directory, self.fabric, self.callback, self.signals = directory, fabric, callback, signals
         self.module, self.processes = model, processes
         decay = spec.train.average_weights
-        self.average = None if decay is None else MovingAverage(model, decay)
+        self.average = None if decay is None else WeightAverage(model, decay)
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model.to(fabric.device), spec.train))
         self.validated = self.model if self.average is None else fabric.setup(self.average.module)
         processes.join(model)
@@ -177,7 +177,7 @@ class Trainer:
             self.after_step(self.progress.step)
             self._save_if_due()
             began = time.monotonic()
-        self.finite.finish()
+        self._finish_check()
         self.sums.seconds += time.monotonic() - began
         self._end_epoch()
 
@@ -197,7 +197,7 @@ class Trainer:
         self.processes.counts = shard.examples > 0
         self.processes.seed(self.spec.seed, self.progress.step)
         result = self.processes.combine(self.module, self.gradients(batch, shard))
-        self.finite.finish()
+        self._finish_check()
         self.finite.start(result.mean, self.progress.step + 1)
         if self.config.clip is not None:
             self.fabric.clip_gradients(
@@ -208,6 +208,13 @@ class Trainer:
             self.average.update_parameters(self.module)
         self.progress.step += 1
         self.sums.add(result)
+
+    def _finish_check(self) -> None:
+        """Wait for the check of the last step, with all sums before it; raise Lost or Diverged."""
+        try:
+            self.finite.finish()
+        finally:
+            self.processes.check_peers()
 
     def _note_pieces(self, text: str, size: int) -> None:
         self.callback.note(text)
@@ -318,7 +325,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write ``last.safetensors``; Diverged if the last step's numbers are not finite."""
-        self.finite.finish()
+        self._finish_check()
         began = self._last_save = time.monotonic()
         if not self.processes.first:
             return

@@ -8,10 +8,12 @@ all-reduces of the same size; a process that gives up there takes part in them u
 """
 
 import json
+import os
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -20,11 +22,22 @@ import torch
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from msbench import errors
-from msbench.errors import CAUGHT, Diverged, Interrupted, Lost, MsbenchError, OutOfMemory, get_first_line
+from msbench.errors import (
+    CAUGHT,
+    Diverged,
+    ExitCode,
+    Interrupted,
+    Lost,
+    MsbenchError,
+    OutOfMemory,
+    get_first_line,
+)
 from msbench.models.layers import MaskedBatchNorm
 from msbench.training.memory import is_out_of_memory
+from msbench.training.peers import SILENCE, PeerWatch
 from msbench.training.processes import BatchResult, Processes
 from msbench.training.seeding import derive_seed
 from msbench.training.signals import SignalFlag
@@ -34,6 +47,8 @@ HEADER = SIGNALS + len(CAUGHT)
 """Numbers ahead of the figures in a sum: counts of processes that meet, give up or wait, and of signals."""
 FIGURES = 7
 TIMEOUT = timedelta(minutes=30)
+NOTICE = 10.0
+"""Seconds that a process has to notice that its sums were aborted."""
 
 
 class ElsewhereFailed(Exception):
@@ -86,6 +101,29 @@ class ProcessGroup(Processes):
         """The signal that all processes know of."""
         self._buffer = torch.zeros(HEADER + FIGURES, dtype=torch.float64, device=device)
         self._waited = 0.0
+        self._lost: Lost | None = None
+        self._noticed = threading.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """End this process inside the context, if another is gone: by Lost, or else at once."""
+        with PeerWatch(self.rank, self.count, _connect_to_store, self._abort):
+            yield
+
+    def _abort(self, reason: str) -> None:
+        self._lost = Lost(f"{reason}; the same command goes on from the last checkpoint")
+        with suppress(RuntimeError):
+            if (group := distributed.group.WORLD) is not None:
+                group.abort()  # what waits on a GPU then returns; gloo's waiting does not
+        if not self._noticed.wait(NOTICE):
+            self.on_lost(self._lost)
+            os._exit(ExitCode.RUN_FAILED)
+
+    def check_peers(self) -> None:
+        """Raise Lost if the group was aborted: the numbers of its last sums are then arbitrary."""
+        if self._lost is not None:
+            self._noticed.set()
+            raise self._lost
 
     def fabric_options(self) -> dict[str, Any]:
         """Return devices and strategy for Fabric."""
@@ -136,7 +174,9 @@ class ProcessGroup(Processes):
         if self.first and data:
             values.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         self._do(distributed.broadcast, values, 0)
-        return values.cpu().numpy().tobytes()
+        found = values.cpu().numpy().tobytes()
+        self.check_peers()
+        return found
 
     def join(self, model: nn.Module) -> None:
         """Give all processes the model of the first; make batch norms use the whole batch."""
@@ -184,6 +224,7 @@ class ProcessGroup(Processes):
             whole = torch.from_numpy(array).to(self.device)
             self._do(distributed.all_reduce, whole)
             array[:] = whole.cpu().numpy()
+            self.check_peers()
 
     def total(self, x: Tensor) -> Tensor:
         """Return the sum of vectors (n,) of all processes; gradients are summed too."""
@@ -226,6 +267,7 @@ class ProcessGroup(Processes):
             buffer[HEADER + place] = figure
         self._do(distributed.all_reduce, buffer)
         numbers: list[float] = buffer.tolist()
+        self.check_peers()
         return numbers
 
     def _causes(self, error: Exception | None) -> list[dict[str, Any] | None]:
@@ -244,10 +286,17 @@ class ProcessGroup(Processes):
         try:
             operation(*arguments)
         except RuntimeError as error:
+            self.check_peers()
             raise Lost(
                 f"a process that trains along is gone ({get_first_line(error)[:200]});"
                 " the same command goes on from the last checkpoint"
             ) from error
+
+
+def _connect_to_store() -> Store:
+    """Return a connection to the store at which the processes met."""
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(*place, is_master=False, timeout=timedelta(seconds=SILENCE))
 
 
 def _view_real(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor
 
+from msbench.errors import Lost
 from msbench.training.batches import Indices
 from msbench.training.signals import SignalFlag
 
@@ -59,6 +60,8 @@ class Processes:
     rank: int = 0
     count: int = 1
     here: int = 1
+    on_lost: Callable[[Lost], None] = staticmethod(lambda _error: None)
+    """Called, from another thread, if this process has to end in the middle of a sum that never comes."""
     counts: bool = True
     """True if this process's results enter sums, batch norm's too: False for a stand-in."""
 
@@ -74,6 +77,9 @@ class Processes:
     def check(self, signals: SignalFlag) -> None:
         """Raise Interrupted if a signal has arrived, in all processes at the same place."""
         signals.check()
+
+    def check_peers(self) -> None:
+        """Raise Lost if another process is known to be gone."""
 
     def pause(self) -> None:
         """Synchronise with the other processes between two pieces of work."""

@@ -8,7 +8,8 @@ from documents import options
 
 from msbench.runs.launchers.container import SHARED_MEMORY
 from msbench.runs.launchers.distributed import GRACE, ONCE
-from msbench.training.process_group import TIMEOUT
+from msbench.training.peers import SILENCE
+from msbench.training.process_group import NOTICE, TIMEOUT
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")
 FLAT = re.sub(r"\s+", " ", TEXT)
@@ -31,7 +32,9 @@ def test_options_can_be_given() -> None:
 
 
 def test_times_are_those_of_the_code() -> None:
-    assert {10.0: "the others end within ten seconds"}[GRACE] in FLAT
+    assert {60.0: "the others end within a minute"}[GRACE] in FLAT
+    assert f"has not been heard of for {SILENCE:.0f} seconds" in FLAT
+    assert SILENCE + NOTICE < GRACE
     assert f"the same signal twice within {ONCE:.0f} seconds" in FLAT
     assert {timedelta(minutes=30): "wait for half an hour at most"}[TIMEOUT] in FLAT
     assert f"`--shm-size={SHARED_MEMORY}`" in FLAT

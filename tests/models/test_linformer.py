@@ -12,7 +12,7 @@ from torch import Tensor
 
 from msbench import models
 from msbench.errors import DataError
-from msbench.training.average import MovingAverage
+from msbench.training.average import WeightAverage
 
 SHARING = ("heads", "keys-and-values", "layers")
 every_sharing = pytest.mark.parametrize("sharing", SHARING)
@@ -113,7 +113,7 @@ def test_a_matrix_of_all_layers_is_one() -> None:
     assert first is second
     assert first.value_sums is None
     assert [name for name in model.state_dict() if "sums" in name] == ["blocks.0.layer.sums.key_sums"]
-    averaged: Any = MovingAverage(model, 0.5).module
+    averaged: Any = WeightAverage(model, 0.5).module
     assert layer_of(averaged, 2).sums is layer_of(averaged).sums is not first
     assert layer_of(model_of("linformer")).sums.value_sums is not None
     copy = model_of("linformer", seed=1, sharing="layers", rank=5)

@@ -33,7 +33,7 @@ from msbench.models.wavelet_features import (
     interpolate_percentile,
 )
 from msbench.runs.suite import load_suite, resolve_specs
-from msbench.training.average import MovingAverage
+from msbench.training.average import WeightAverage
 
 Floats = NDArray[np.float64]
 NAME = "wavelet-features"
@@ -278,7 +278,7 @@ def test_averages_and_kept_states_have_the_scaler() -> None:
     kept = {name for name in model.state_dict() if name.startswith("scaler.")}
     assert {"scaler.running_mean", "scaler.running_var", "scaler.examples"} <= kept
     assert model.has_batch_norm  # statistics over a batch: pieces of it would have others
-    average = MovingAverage(model, 0.5)
+    average = WeightAverage(model, 0.5)
     average.update_parameters(model)
     torch.testing.assert_close(average.eval()(x, lengths_of(x)), model.eval()(x, lengths_of(x)))
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from msbench.cli.measure import describe_machine
 from msbench.errors import ConfigError
 from msbench.ops import native_library
+from msbench.ops.gpu import launch
 from msbench.ops.scan import dispatch, native_engine
 from msbench.ops.scan.dispatch import (
     Kernel,
@@ -214,3 +215,37 @@ def test_any_number_of_threads_gives_the_same_bits(
         return [y, *torch.autograd.grad(y.square().sum(), inputs)]
 
     assert all(torch.equal(one, other) for one, other in zip(run(1), run(threads), strict=True))
+
+
+class TestOnAGpu:
+    """A device type `cuda` whose Triton scan is not right."""
+
+    @pytest.fixture(autouse=True)
+    def fresh(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("MSBENCH_SCAN", "auto")
+        dispatch._choose.cache_clear()
+        yield
+        dispatch._choose.cache_clear()
+
+    def test_nothing_slower_takes_its_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dispatch, "check_kernel", lambda *_: "its output is off by 1.0e+00")
+        monkeypatch.setattr(launch, "find_lacking", lambda: "")
+        broken = replace(dispatch.KERNELS["triton"], missing=lambda _device: "")
+        monkeypatch.setitem(dispatch.KERNELS, "triton", broken)
+        with pytest.raises(ConfigError, match=r"triton: it is wrong here: its output is off.*--scan torch"):
+            choose_kernel("cuda")
+
+    def test_what_a_compilation_lacks_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dispatch, "check_kernel", lambda *_: "CalledProcessError: gcc")
+        monkeypatch.setattr(launch, "find_lacking", lambda: "there is no Python.h")
+        broken = replace(dispatch.KERNELS["triton"], missing=lambda _device: "")
+        monkeypatch.setitem(dispatch.KERNELS, "triton", broken)
+        with pytest.raises(ConfigError, match=r"triton: there is no Python.h \(CalledProcessError: gcc\)"):
+            choose_kernel("cuda")
+
+    def test_an_old_gpu_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("triton")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (6, 1))
+        with pytest.raises(ConfigError, match=r"a GPU of compute capability 7.0, this has \(6, 1\)"):
+            choose_kernel("cuda")

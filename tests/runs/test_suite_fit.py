@@ -112,22 +112,22 @@ def test_more_states_than_the_kernel_has_are_refused(monkeypatch: pytest.MonkeyP
     for name, kernel in KERNELS.items():
         assert name == "mamba-ssm" or kernel.most_states is None
     monkeypatch.setenv("MSBENCH_SCAN", "torch")
-    models.check_kernel("mamba", MambaConfig(state=512), "cpu")
+    models.check_kernel("mamba", MambaConfig(state=512))
     monkeypatch.setitem(KERNELS, "torch", replace(KERNELS["torch"], most_states=256))
     for bidirectional in (False, True):
-        models.check_kernel("mamba", MambaConfig(state=256, bidirectional=bidirectional), "cpu")
+        models.check_kernel("mamba", MambaConfig(state=256, bidirectional=bidirectional))
     for state in (257, 512):
         with pytest.raises(
-            ConfigError, match=f"mamba has {state} states per stream.* torch-chunked supports at most 256"
+            ConfigError, match=f"mamba has {state} states per stream.* scan torch supports at most 256"
         ):
-            models.check_kernel("mamba", MambaConfig(state=state), "cpu")
+            models.check_kernel("mamba", MambaConfig(state=state))
 
 
 def test_only_the_largest_stream_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "torch")
     monkeypatch.setitem(KERNELS, "torch", replace(KERNELS["torch"], most_states=256))
-    models.check_kernel("msssm-s6", MsSsmConfig(state=1280), "cpu")
-    models.check_kernel("msssm-s6", MsSsmConfig(state=9999, ssm="none"), "cpu")
+    models.check_kernel("msssm-s6", MsSsmConfig(state=1280))
+    models.check_kernel("msssm-s6", MsSsmConfig(state=9999, ssm="none"))
     for config in (MsSsmConfig(state=1281), MsSsmConfig(state=257, state_per_stream=True)):
         with pytest.raises(ConfigError, match="msssm-s6 has 257 states per stream"):
-            models.check_kernel("msssm-s6", config, "cpu")
+            models.check_kernel("msssm-s6", config)

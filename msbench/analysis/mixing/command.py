@@ -46,7 +46,7 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> tuple[list
     weights, ConfigError and RunError as `measure_model` does.
     """
     device = choose_accelerator(options.device)
-    run_plan.check_kernels(specs, device)
+    run_plan.check_kernels(specs)
     planned = run_plan.plan_runs(specs, options.results, datasets.data_root())
     for entry in planned:
         if entry.dataset is None:

@@ -7,7 +7,10 @@ kernels on the CPU: slow, but enough to test them.
 import importlib
 import importlib.util
 import os
+import shutil
+import sysconfig
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -28,6 +31,33 @@ def find_missing(device: str) -> str:
         return f"triton needs a CUDA device, this is {device}"
     found = torch.cuda.get_device_capability()
     return "" if found >= CAPABILITY else f"triton needs a GPU of compute capability 7.0, this has {found}"
+
+
+def find_lacking() -> str:
+    """Return what the compilation of a kernel lacks here and how to get it, or an empty string.
+
+    Triton's own errors do not say: it calls a C compiler once, for a module that includes Python's headers.
+    """
+    lacking = []
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if os.environ.get("CC"):
+        if shutil.which(os.environ["CC"]) is None:
+            lacking.append(f"CC is {os.environ['CC']}, which cannot be run: unset it, or name a C compiler")
+    elif not any(map(shutil.which, ("clang", "gcc"))):
+        lacking.append("no C compiler is installed: install gcc (Debian: apt-get install gcc), or set CC")
+    elif not header.exists():
+        lacking.append(f"there is no {header}: install Python's headers (Debian: python3-dev)")
+    folder = find_cache()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        lacking.append(f"kernels cannot be stored in {folder}: set TRITON_CACHE_DIR to a folder that can")
+    return "; ".join(lacking)
+
+
+def find_cache() -> Path:
+    """Return the folder in which Triton keeps compiled kernels."""
+    given = os.environ.get("TRITON_CACHE_DIR")
+    return Path(given or Path(os.environ.get("TRITON_HOME") or Path.home()) / ".triton" / "cache")
 
 
 def load_kernels(module: str) -> ModuleType:

@@ -133,8 +133,11 @@ KERNELS: dict[str, Kernel] = {
 }
 """Kernels by their name in options."""
 
-AUTOMATIC = {"cpu": ("cpp", "torch", "reference"), "cuda": ("triton", "torch", "reference")}
-"""Kernels to choose from automatically, by device type, in this order; other types have the last two."""
+AUTOMATIC = {"cpu": ("cpp", "torch", "reference"), "cuda": ("triton",)}
+"""Kernels to choose from automatically, by device type, in this order; other types have the last two.
+
+On a GPU there is one: in PyTorch operations a scan launches thousands of kernels.
+"""
 
 
 def requested_kernel() -> str:
@@ -142,9 +145,14 @@ def requested_kernel() -> str:
     return check_kernel_name(os.environ.get(VARIABLE) or "auto")
 
 
-def force_kernel(name: str, device: str) -> None:
-    """Make this process and its children use a kernel on a device type; raise ConfigError if impossible."""
-    _choose(device, check_kernel_name(name))
+def force_kernel(name: str, device: str, *, check: bool = True) -> None:
+    """Make this process and its children use a kernel on a device type; raise ConfigError if impossible.
+
+    Without the check, which starts a GPU, the children find out whether it is.
+    """
+    check_kernel_name(name)
+    if check:
+        _choose(device, name)
     os.environ[VARIABLE] = name
 
 
@@ -153,9 +161,13 @@ def choose_kernel(device: str) -> KernelChoice:
     return _choose(device, requested_kernel())
 
 
-def state_limit(device: str) -> int | None:
-    """Return the most states of a stream in the scan of a device type, or None without a limit."""
-    return KERNELS[choose_kernel(device).engine].most_states
+def state_limit() -> int | None:
+    """Return the most states of a stream in the requested scan, or None without a limit.
+
+    No kernel that is chosen automatically has one.
+    """
+    name = requested_kernel()
+    return None if name == "auto" else KERNELS[name].most_states
 
 
 def check_kernel_name(name: str) -> str:
@@ -192,8 +204,10 @@ def uses_triton(device: str, operation: str, self_check: Callable[[str], str]) -
 @cache
 def _find_triton_fault(device: str, operation: str, self_check: Callable[[str], str]) -> str:
     del operation
-    # An interpreted kernel is for tests alone, and too slow for a check.
-    return "" if device == "cpu" else call_isolated(self_check, device)
+    if device == "cpu":  # interpreted: for tests alone, and too slow for a check
+        return ""
+    fault = call_isolated(self_check, device)
+    return explain_triton_fault(fault) if fault else ""
 
 
 @cache
@@ -215,7 +229,10 @@ def _choose(device: str, name: str) -> KernelChoice:
         if not fault:
             return KernelChoice(kernel.engine, kernel.label(), passed_over)
         passed_over[kernel.engine] = fault
-    raise AssertionError("the reference runs everywhere")
+    reasons = "; ".join(f"{engine}: {fault}" for engine, fault in passed_over.items())
+    raise ConfigError(
+        f"no fast scan can be used on {device} ({reasons}); --scan torch computes the same, many times slower"
+    )
 
 
 def find_fault(kernel: Kernel, device: str) -> str:
@@ -225,9 +242,17 @@ def find_fault(kernel: Kernel, device: str) -> str:
     if kernel.engine == "reference" or _is_interpreted(kernel, device):
         return ""
     if fault := call_isolated(check_kernel, kernel, device):
+        if device == "cuda":  # no other kernel takes its place, so that the error says it all
+            return explain_triton_fault(fault) if kernel.engine == "triton" else f"it is wrong here: {fault}"
         warnings.warn(f"the {kernel.label()} scan is not used: {fault}", RuntimeWarning, stacklevel=4)
         return f"it is wrong here: {fault}"
     return ""
+
+
+def explain_triton_fault(fault: str) -> str:
+    """Return the fault of a Triton kernel with what it lacks, if that is known."""
+    lacking = launch.find_lacking()
+    return f"{lacking} ({fault})" if lacking else f"it is wrong here: {fault}"
 
 
 def _is_interpreted(kernel: Kernel, device: str) -> bool:

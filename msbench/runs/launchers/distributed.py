@@ -31,8 +31,8 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 """Gloo's interface for processes of one machine: a host's name may not even resolve."""
 ONCE = 2.0
 """Seconds within which a signal to all processes and the same one from their parent count as one."""
-GRACE = 10.0
-"""Seconds that the other processes have once one has failed, to record what happened or to end as well."""
+GRACE = 60.0
+"""Seconds that the other processes have once one has failed: to notice it, to record it, and to end."""
 POLL = 0.05
 PATIENCE = 60.0
 """Seconds that a process has for saving after its parent died."""
@@ -213,7 +213,9 @@ def join_processes(device: str, signals: SignalFlag) -> "Iterator[Processes]":
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         detail = get_first_line(error)[:200]
         raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
+    group = ProcessGroup(rank, fabric.device, signals)
     try:
-        yield ProcessGroup(rank, fabric.device, signals)
+        with group.watched():
+            yield group
     finally:
         distributed.destroy_process_group()

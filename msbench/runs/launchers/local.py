@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import torch
+
 from msbench import datasets, environment, models
 from msbench.config import RunSpec
 from msbench.console import say
@@ -25,7 +27,7 @@ from msbench.results.record import RunRecord
 from msbench.results.store import read_run
 from msbench.runs.duration import Campaign, plan_campaign, read_times
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import BUSY, NO_WAIT, PoolProgress, RunOptions, RunOutcome
+from msbench.runs.launchers import BUSY, NO_WAIT, PoolProgress, RunOptions, RunOutcome, is_placed
 from msbench.runs.launchers.distributed import (
     PATIENCE,
     POLL,
@@ -68,12 +70,15 @@ def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[st
             settings.enter_context(environment.use_threads(threads))
         if options.deterministic:  # before a kernel's check starts CUDA
             settings.enter_context(environment.use_deterministic(device))
-        if options.scan is not None:
-            force_kernel(options.scan, device)
-        check_kernels(specs, device)
-        if options.deterministic:
-            models.check_fixed_order(specs, device)
         check_count(options.devices, device)
+        if device == "cuda" and is_placed():  # before a kernel's check starts another process's GPU
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        if options.scan is not None:
+            # Of several processes each checks it on its own GPU, and this one leaves them all their memory.
+            force_kernel(options.scan, device, check=options.jobs == 1)
+        check_kernels(specs)
+        if options.deterministic:
+            models.check_fixed_order(specs)
         yield device
 
 
@@ -281,8 +286,6 @@ def build_slots(count: int, device: str) -> list[Slot]:
 
 def _list_gpus() -> list[str]:
     """Return the GPUs that this process may use, each by its name in a child process."""
-    import torch
-
     given = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
     count = torch.cuda.device_count()
     return given[:count] or [str(index) for index in range(count)]
