@@ -19,12 +19,17 @@ from msbench.ops.scan import dispatch, engines, triton_engine
 from msbench.ops.scan.dispatch import kernel_name, selective_scan
 from msbench.ops.scan.reference import selective_scan_reference
 from msbench.ops.scan.triton_engine import TritonScanEngine
-from msbench.ops.scan.triton_shape import ScanSizes, choose_backward_shape, choose_forward_shape
+from msbench.ops.scan.triton_shape import (
+    ScanSizes,
+    choose_backward_shape,
+    choose_forward_shape,
+    make_packing_shape,
+)
 
 pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-KERNELS = ["msbench.ops.scan.triton_kernels"]
+KERNELS = ["msbench.ops.scan.triton_kernels", "msbench.ops.gpu.scan_packing_kernels"]
 SMALL = TritonScanEngine(every=8, schedulers=1)
 """Spans of 8 steps, and blocks as large as the kernels have them: few programs to interpret."""
 
@@ -83,8 +88,13 @@ class Guard:
         if touched.size == 0:
             return
         first, last = int(touched.min()), int(touched.max())
-        spans = [(x.data_ptr(), x.data_ptr() + x.nbytes) for x in self.arrays]
+        spans = [(x.data_ptr(), x.data_ptr() + count_bytes(x)) for x in self.arrays]
         assert any(start <= first and last < end for start, end in spans), "an access outside of the arrays"
+
+
+def count_bytes(x: Tensor) -> int:
+    """The distance in memory from a tensor's first number to the end of its last, by its strides."""
+    return x.element_size() * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)))
 
 
 def arguments(b: int, length: int, m: int, d: int, n: int) -> list[Tensor]:
@@ -210,12 +220,81 @@ def test_strided_arguments() -> None:
         assert torch.equal(one, other)
 
 
-def test_spans_are_cut_into_several_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = arguments(2, 19, 1, 2, 2)
-    once = computed(SMALL, values)
-    monkeypatch.setattr(triton_engine, "PARTS", 1)
-    for one, other in zip(computed(SMALL, values), once, strict=True):
+@pytest.mark.parametrize("n", [2, 35])
+def test_slices_of_a_projection_are_read_as_they_are(n: int) -> None:
+    values: list[Any] = list(arguments(2, 5, 2, 3, n))
+    rows = torch.cat([values[4], values[3], values[6].unsqueeze(3)], dim=3)
+    slices = [*values[:3], rows[..., n : 2 * n], rows[..., :n], values[5], rows[..., -1]]
+    assert not any(x.is_contiguous() for x in slices[3:5])
+    for one, other in zip(computed(SMALL, slices), computed(SMALL, values), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("sizes", [(2, 19, 1, 2, 2), (3, 17, 1, 2, 33)])
+def test_launches_are_cut_by_spans_and_by_examples(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = arguments(*sizes)
+    counts: list[tuple[int, ...]] = []
+    monkeypatch.setattr(triton_engine.PartialGradients, "run", count_calls(counts))
+    once = computed(SMALL, values)
+    for parts in (1, 2**30):
+        monkeypatch.setattr(triton_engine, "PARTS", parts)
+        for one, other in zip(computed(SMALL, values), once, strict=True):
+            assert torch.equal(one, other)
+    assert counts[-1] == (0, sizes[0], 0, 2)
+    assert (sizes[0] - 1, 1, 0, 0) in counts
+
+
+def count_calls(calls: list[tuple[int, ...]]) -> Any:
+    run = triton_engine.PartialGradients.run
+
+    def counted(self: Any, launch: triton_engine.Launch, *rest: Any) -> None:
+        calls.append(tuple(launch))
+        run(self, launch, *rest)
+
+    return counted
+
+
+class TestLaunches:
+    @pytest.mark.parametrize(
+        ("b", "length", "m", "d", "n"),
+        [
+            (50, 2000, 5, 128, 26),
+            (64, 4000, 5, 256, 26),
+            (1024, 196, 5, 512, 26),
+            (50, 4096, 1, 512, 128),
+            (1, 70, 1, 1, 1),
+        ],
+    )
+    def test_the_parts_of_a_launch_stay_in_the_cache(
+        self, b: int, length: int, m: int, d: int, n: int
+    ) -> None:
+        u = torch.empty(b, length, m, d, device="meta")
+        A, B = torch.empty(m, d, n, device="meta"), torch.empty(b, length, m, n, device="meta")
+        gradients = object.__new__(triton_engine.PartialGradients)
+        gradients.tensors = (u, u, A, B, B, None, None)
+        gradients.shape = choose_backward_shape(ScanSizes(b, m, d, n, True, True, True))
+        gradients.packing = make_packing_shape(gradients.shape)
+        launches = list(gradients.list_launches())
+        per_step, steps = gradients.packing.count_part_bytes(), gradients.shape.EVERY
+        assert (
+            max(each.examples * (each.last - each.first + 1) for each in launches) * per_step * steps <= 2**25
+        )
+        cells = [
+            (example, span)
+            for each in launches
+            for example in range(each.example, each.example + each.examples)
+            for span in range(each.last, each.first - 1, -1)
+        ]
+        assert (
+            sorted(cells)
+            == sorted(set(cells))
+            == [(i, s) for i in range(b) for s in range(-(-length // steps))]
+        )
+        for example in (0, b - 1):  # from the end
+            spans = [span for i, span in cells if i == example]
+            assert spans == sorted(spans, reverse=True)
 
 
 def test_float64_is_computed_in_float64() -> None:
@@ -271,11 +350,14 @@ def test_why_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_triton_is_imported_where_a_scan_is_computed_only() -> None:
-    folder = Path(triton_engine.__file__).parent
-    texts = {f"msbench.ops.scan.{x.stem}": x.read_text() for x in folder.glob("*.py")}
-    assert {name for name, text in texts.items() if re.search("^ *(import|from) triton", text, re.M)} == set(
-        KERNELS
-    )
+    folder = Path(triton_engine.__file__).parents[2]
+    texts = {
+        ".".join(x.relative_to(folder.parent).with_suffix("").parts): x.read_text()
+        for x in folder.glob("ops/**/*.py")
+    }
+    found = {name for name, text in texts.items() if re.search("^ *(import|from) triton", text, re.M)}
+    assert set(KERNELS) <= found
+    assert all(name.endswith("_kernels") for name in found)
     rest = [text for name, text in texts.items() if name not in KERNELS]
     assert not any(re.search(rf"(from|import) {name}", text) for name in KERNELS for text in rest)
 
@@ -316,7 +398,7 @@ for capability, kernel, shape in (
     (90, scan_backward, choose_backward_shape(plain)),
 ):
     types = {"bc": "*i64", "S": "constexpr"}
-    types |= dict.fromkeys(("length", "first_span", "last_span", "one"), "i32")
+    types |= dict.fromkeys(("length", "mix_stride", "first_example", "first_span", "last_span", "one"), "i32")
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature, {"S": shape})
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 1})

@@ -22,6 +22,7 @@ from msbench.ops.scan.reference import (
     make_contiguous,
     promote,
     selective_scan_reference,
+    space_rows,
     step_sizes,
 )
 
@@ -243,16 +244,6 @@ def arrange_tensors(
     signal = u if taps is not None and u.stride(2) == 1 else u.contiguous()
     scan, bank = make_contiguous(rest), make_contiguous((taps, taps_bias))
     return [signal, None, *scan, space_rows(low), weight.mT.contiguous(), bias.contiguous(), *bank]
-
-
-def space_rows(low: Tensor) -> Tensor:
-    """Return low (b, l, m, r) with one stride between rows, like a slice of the last dimension."""
-    _, length, m, _ = low.shape
-    step = low.stride(2)
-    if low.stride() == (length * m * step, m * step, step, 1):
-        return low
-    # Not contiguous(): it does not change the stride of an axis of size 1.
-    return low.clone(memory_format=torch.contiguous_format)
 
 
 _fused_scan = register_differentiable(

@@ -112,6 +112,16 @@ def make_contiguous(tensors: Iterable[Tensor | None]) -> Any:
     return apply_each(Tensor.contiguous, tensors)
 
 
+def space_rows(x: Tensor) -> Tensor:
+    """Return x (b, l, m, ..) with one stride between rows, like a slice of a projection's last dimension."""
+    length, m = x.shape[1:3]
+    step = x.stride(2)
+    if x.stride() == (length * m * step, m * step, step, 1)[: x.ndim]:
+        return x
+    # Not contiguous(): it does not change the stride of an axis of size 1.
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 def apply_each(change: Callable[[Tensor], Tensor], tensors: Iterable[Tensor | None]) -> Any:
     """Return a tuple of the changed tensors, None where one is missing."""
     return tuple(None if x is None else change(x) for x in tensors)

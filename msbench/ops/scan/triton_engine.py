@@ -3,24 +3,27 @@
 float64 falls back to PyTorch operations.
 """
 
-import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from msbench.ops.gpu.launch import load_kernels, use_device_of
 from msbench.ops.scan import torch_engine, triton_shape
-from msbench.ops.scan.reference import Arguments, make_contiguous
+from msbench.ops.scan.reference import Arguments, apply_each, space_rows
 from msbench.ops.scan.triton_shape import (
+    PLACES,
     SCHEDULERS,
     KernelShape,
     ScanSizes,
     choose_backward_shape,
     choose_forward_shape,
+    make_packing_shape,
 )
 
 KERNELS = "msbench.ops.scan.triton_kernels"
+PACKING = "msbench.ops.gpu.scan_packing_kernels"
 PARTS = 32 * 2**20
 """Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
 
@@ -38,17 +41,19 @@ class TritonScanEngine:
         """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.forward(arguments, scaled=scaled, keep=keep)
-        tensors = make_contiguous(arguments)
+        tensors = arrange_rows(arguments)
         u, dt, A, _, _, skip, mix = tensors
         b, length, m, d = u.shape
         shape = choose_forward_shape(self._problem(tensors, scaled), keep=keep)
         outputs = shape.M // shape.STREAMS
         y = u.new_empty(b, length, outputs, d)
         kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
-        ready = u, dt, scale_decays(A, shape), pack_pairs(tensors, shape), u if skip is None else skip
         with use_device_of(u):
+            ready = u, dt, A, pack_pairs(tensors, shape), u if skip is None else skip
             load_kernels(KERNELS).scan_forward[(b * outputs * shape.BLOCKS,)](
-                *ready, u if mix is None else mix, y, kept, length, 1, shape, num_warps=1
+                *(*ready, u if mix is None else mix, y, kept),
+                *(length, 0 if mix is None else mix.stride(2), 1, shape),
+                num_warps=1,
             )
         wanted = m if mix is None else 1
         y = y if outputs == wanted else y.view(b, length, wanted, -1, d).sum(3)
@@ -58,12 +63,10 @@ class TritonScanEngine:
         """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.backward(arguments, kept, gy, scaled=scaled)
-        tensors, kept, gy = make_contiguous(arguments), kept.contiguous(), gy.contiguous()
-        parts = PartialGradients(tensors, choose_backward_shape(self._problem(tensors, scaled)))
+        tensors, kept, gy = arrange_rows(arguments), kept.contiguous(), gy.contiguous()
+        shape = choose_backward_shape(self._problem(tensors, scaled))
         with use_device_of(gy):
-            for first, last in parts.list_launches():
-                parts.launch(tensors, kept, gy, first, last)
-        return parts.sum(tensors)
+            return PartialGradients(tensors, shape).compute(kept, gy)
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
         """Return the shape of the kept states: one per `every` steps, channels last, groups zero-padded."""
@@ -84,69 +87,103 @@ class TritonScanEngine:
 ENGINE = TritonScanEngine()
 
 
+class Launch(NamedTuple):
+    """Examples and spans of one launch of the backward: the first, and the number or the last."""
+
+    example: int
+    examples: int
+    first: int
+    last: int
+
+
 class PartialGradients:
-    """The partial gradients, one per program, summed afterwards in a fixed order."""
+    """The partial gradients, one per program, summed in a fixed order: those of B and C after each launch."""
 
     def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
-        u, _, A = tensors[:3]
-        b, length, _, d = u.shape
-        self.shape, self.ready = shape, (scale_decays(A, shape), pack_pairs(tensors, shape))
+        u, _, A, B, _, skip, mix = tensors
+        b, length, m, d = u.shape
+        self.tensors, self.shape, self.words = tensors, shape, pack_pairs(tensors, shape)
         self.u, self.dt = u.new_empty(2, b, length, shape.M, d).unbind(0)
-        self.states, self.A = u.new_zeros(2, b, shape.M, shape.N, d).unbind(0)
-        self.skip = u.new_zeros(b if shape.SKIP else 0, shape.M, d)
-        self.saved = u.new_empty(b * shape.M * shape.BLOCKS, shape.SLOTS * shape.KN * shape.K * 32)
-        self.words = u.new_empty(b, length, shape.M, 2 * shape.KN * shape.LN + 2)
+        self.states = u.new_empty(b, shape.M, shape.N, d)
+        self.A = u.new_empty(b, *A.shape)
+        self.skip = None if skip is None else u.new_empty(b, m, d)
+        self.B, self.C = u.new_empty(2, *B.shape).unbind(0)
+        self.mix = None if mix is None else u.new_empty(mix.shape)
+        self.packing = make_packing_shape(shape)
 
-    def list_launches(self) -> list[tuple[int, int]]:
-        """Return first and last span of each launch of the kernel, starting from the end."""
-        one_span = self.words[:, 0].nbytes * self.shape.BLOCKS * self.shape.EVERY
-        count, spans = max(1, PARTS // one_span), -(-self.words.shape[1] // self.shape.EVERY)
-        return [(max(0, last - count + 1), last) for last in range(spans - 1, -1, -count)]
+    def compute(self, kept: Tensor, gy: Tensor) -> Arguments:
+        """Return all gradients."""
+        for launch in self.list_launches():
+            self.run(launch, kept, gy)
+        (b, length, m, d), groups = self.tensors[0].shape, self.shape.GROUPS
+        u, dt = (x if groups == 1 else x.view(b, length, m, -1, d).sum(3) for x in (self.u, self.dt))
+        skip = None if self.skip is None else self.skip.sum(0)
+        return u, dt, self.A.sum(0), self.B, self.C, skip, self.mix
 
-    def launch(self, tensors: Arguments, kept: Tensor, gy: Tensor, first: int, last: int) -> None:
-        """Compute the partial gradients of some spans."""
-        u, dt, _, _, _, skip, mix = tensors
-        shape, (A, words) = self.shape, self.ready
-        here = self.words[:, first * shape.EVERY : (last + 1) * shape.EVERY]
-        parts = u.new_empty(*here.shape[:3], shape.BLOCKS, here.shape[3])
-        inputs = u, dt, A, words, u if skip is None else skip, u if mix is None else mix, kept, gy, self.saved
-        outputs = self.states, self.u, self.dt, self.A, parts, self.skip
-        load_kernels(KERNELS).scan_backward[(len(self.saved),)](
-            *inputs, *outputs, u.shape[1], first, last, 1, shape, num_warps=1
+    def list_launches(self) -> Iterator[Launch]:
+        """Yield the launches of the backward, each example's from its end.
+
+        The parts of a launch have at most `PARTS` bytes. If not even one span of all examples fits, examples
+        are cut too, into numbers that occupy the GPU for few rounds of programs.
+        """
+        b, length = self.tensors[0].shape[:2]
+        spans = -(-length // self.shape.EVERY)
+        most = PARTS // (self.packing.count_part_bytes() * min(length, self.shape.EVERY))
+        examples = b if most >= b else choose_examples(self.shape, max(1, most), b)
+        count = max(1, most // examples)
+        for example in range(0, b, examples):
+            for last in range(spans - 1, -1, -count):
+                yield Launch(example, min(examples, b - example), max(0, last - count + 1), last)
+
+    def run(self, launch: Launch, kept: Tensor, gy: Tensor) -> None:
+        """Compute the gradients at some spans of some examples; those of A and skip and of states go on."""
+        u, dt, A, _, C, skip, mix = self.tensors
+        shape, packing, length = self.shape, self.packing, u.shape[1]
+        first_step = launch.first * shape.EVERY
+        steps = min((launch.last + 1) * shape.EVERY, length) - first_step
+        programs = launch.examples * shape.M * shape.BLOCKS
+        parts = u.new_empty(launch.examples * steps * packing.count_part_bytes() // 4)
+        saved = u.new_empty(programs, shape.SLOTS * shape.KN * shape.K * 32)
+        load_kernels(KERNELS).scan_backward[(programs,)](
+            *(u, dt, A, self.words, u if skip is None else skip, u if mix is None else mix, kept, gy, saved),
+            *(self.states, self.u, self.dt, self.A, parts, u if self.skip is None else self.skip),
+            *(length, 0 if mix is None else mix.stride(2)),
+            *(launch.example, launch.first, launch.last, 1, shape),
+            num_warps=1,
         )
-        torch.sum(parts, 3, out=here)
-
-    def sum(self, tensors: Arguments) -> Arguments:
-        """Return the sums of the partial gradients."""
-        _, _, A, B, C, skip, mix = tensors
-        m, d, n = A.shape
-        (b, length), shape = B.shape[:2], self.shape
-        u, dt = (x if shape.GROUPS == 1 else x.view(b, length, m, -1, d).sum(3) for x in (self.u, self.dt))
-        g_A = self.A.sum(0).view(m, -1, d)[:, :n].mT.contiguous()
-        pair = self.words[..., :-2].view(b, length, m, shape.GROUPS, -1, 2)[..., : shape.N, :]
-        g_B, g_C = (pair[..., i].reshape(b, length, m, -1)[..., :n].contiguous() for i in range(2))
-        g_skip = self.skip.sum(0).view(m, -1, d)[:, 0].contiguous() if shape.SKIP else None
-        if mix is None:
-            return u, dt, g_A, g_B, g_C, g_skip, None
-        g_mix = (g_C * C).sum(3)
-        if skip is not None:
-            g_mix += self.words[:, :, :: shape.GROUPS, -2]
-        return u, dt, g_A, g_B, g_C * mix.unsqueeze(3), g_skip, g_mix
+        load_kernels(PACKING).sum_parts[(-(-launch.examples * steps * packing.M // packing.ROWS),)](
+            *(parts, C, C if mix is None else mix, self.B, self.C, self.C if self.mix is None else self.mix),
+            *(launch.examples, steps, length, launch.example, first_step),
+            *(C.stride(2), 0 if mix is None else mix.stride(2), packing),
+        )
 
 
-def scale_decays(A: Tensor, shape: KernelShape) -> Tensor:
-    """Return A (m, d, n) as exponents of two, (groups, n of a group, d)."""
-    m, d, n = A.shape
-    padded = A.new_zeros(m, shape.GROUPS * shape.N, d)
-    torch.mul(A.mT, math.log2(math.e), out=padded[:, :n])
-    return padded
+def choose_examples(shape: KernelShape, most: int, b: int) -> int:
+    """Return the number of examples of a launch, at most `most`, for the fewest rounds of programs."""
+    programs = shape.M * shape.BLOCKS
+
+    def count_rounds(examples: int) -> tuple[int, int]:
+        rounds = -(-examples * programs // PLACES) * (b // examples)
+        return rounds + -(-(b % examples) * programs // PLACES), -examples
+
+    return min(range(-(-most // 2), most + 1), key=count_rounds)
 
 
 def pack_pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
     """Return B and C, weighted by the mixer, as halves of 64-bit words (b, l, groups, KN LN), zero-padded."""
-    B, C, mix = tensors[3], tensors[4], tensors[6]
-    words = B.new_zeros(*B.shape[:3], shape.GROUPS, shape.KN * shape.LN, 2)
-    for half, x in enumerate((B, C if mix is None else C * mix.unsqueeze(3))):
-        padded = pad(x, (0, shape.GROUPS * shape.N - x.shape[3]))
-        words[..., : shape.N, half] = padded.view(*B.shape[:3], shape.GROUPS, shape.N)
-    return words.flatten(2, 3).view(torch.int64).squeeze(4)
+    _, _, _, B, C, _, mix = tensors
+    packing = make_packing_shape(shape)
+    rows = B.shape[:3].numel()
+    words = torch.empty(*B.shape[:2], shape.M, packing.WIDTH, dtype=torch.int64, device=B.device)
+    load_kernels(PACKING).pack_pairs[(-(-rows * shape.GROUPS // packing.ROWS),)](
+        *(B, C, C if mix is None else mix, words, rows),
+        *(B.stride(2), C.stride(2), 0 if mix is None else mix.stride(2), packing),
+    )
+    return words
+
+
+def arrange_rows(arguments: Arguments) -> Arguments:
+    """Return the arguments as the kernels read them: B, C and mix may be slices of a projection's rows."""
+    u, dt, A, B, C, skip, mix = arguments
+    whole = apply_each(Tensor.contiguous, (u, dt, A, skip))
+    return *whole[:3], space_rows(B), space_rows(C), whole[3], None if mix is None else space_rows(mix)

@@ -17,7 +17,7 @@ FORWARD_TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "y", "kept")
 BACKWARD_TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
 BACKWARD_TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
 """Tensors accessed 4 or 8 bytes at a time, so that 16-byte alignment needs no specialised kernel."""
-INTEGERS = ("length", "first_span", "last_span", "one")
+INTEGERS = ("length", "mix_stride", "first_example", "first_span", "last_span", "one")
 
 
 @triton.jit
@@ -86,6 +86,44 @@ def store_channels(pointer, x, left, S: tl.constexpr):
 def load_skip(pointer, stream, left, S: tl.constexpr):
     """Load the skips of a stream for its first group of states; zeros for other groups."""
     return load_channels(pointer + stream // S.GROUPS * S.D, left, S) * (stream % S.GROUPS == 0)
+
+
+@triton.jit
+def rates_at(stream, lane_n, first, S: tl.constexpr):
+    """Return where a group's decay rates are in A (m, d, n), and the number of states from each lane on."""
+    start = stream % S.GROUPS * S.N + lane_n
+    at = (stream // S.GROUPS * S.D + first) * S.STATES + start
+    return at, tl.minimum(S.N - lane_n, S.STATES - start)
+
+
+@triton.jit
+def load_rates(pointer, left_n, left, S: tl.constexpr):
+    """Load the pieces of a group's (d, n), zeros outside."""
+    x = ()
+    for p in tl.static_range(S.COUNT):
+        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
+        at = offsets(S.STARTS[p], S.PIECES[p], S.LN) + channels(S) * S.STATES
+        x = x + (tl.load(pointer + at, mask=inside, other=0.0),)
+    return x
+
+
+@triton.jit
+def load_decays(pointer, left_n, left, S: tl.constexpr):
+    """Load the pieces of a group's A as exponents of two."""
+    rates = load_rates(pointer, left_n, left, S)
+    x = ()
+    for p in tl.static_range(S.COUNT):
+        x = x + (rates[p] * 1.4426950408889634,)  # log2(e)
+    return x
+
+
+@triton.jit
+def store_rates(pointer, x, left_n, left, S: tl.constexpr):
+    """Write pieces in the layout of `load_rates`."""
+    for p in tl.static_range(S.COUNT):
+        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
+        at = offsets(S.STARTS[p], S.PIECES[p], S.LN) + channels(S) * S.STATES
+        tl.store(pointer + at, x[p], mask=inside)
 
 
 @triton.jit
@@ -179,8 +217,8 @@ def over_lanes_of_n(x, S: tl.constexpr):
     return tl.broadcast_to(tl.sum(x, axis=2, keep_dims=True), [1, S.K, S.LN, S.LD])
 
 
-@triton.jit(do_not_specialize=("length", "one"), do_not_specialize_on_alignment=FORWARD_TENSORS)
-def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr):
+@triton.jit(do_not_specialize=("length", "mix_stride", "one"), do_not_specialize_on_alignment=FORWARD_TENSORS)
+def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, mix_stride, one, S: tl.constexpr):
     """Compute y (b, l, d) of all streams, or (b, l, m, d) with one per program, and every EVERY-th state."""
     OUT: tl.constexpr = S.M // S.STREAMS * S.D  # per step
     block = tl.program_id(0) % S.BLOCKS
@@ -195,7 +233,8 @@ def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr)
     skips = ()
     h = ()
     for s in tl.static_range(S.STREAMS):
-        decay = decay + load_states(A + s * S.N * S.D + states_at, left_n, left, S)
+        at, left_rates = rates_at(stream + s, lane_n, first, S)
+        decay = decay + load_decays(A + at, left_rates, left, S)
         h = h + no_states(S)
         if S.SKIP:
             skips = skips + (load_skip(skip + first, stream + s, left, S),)
@@ -203,7 +242,7 @@ def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr)
     origin = row * length * S.M_IN + stream // S.GROUPS
     p_u, p_dt = u + origin * S.D + first, dt + origin * S.D + first
     p_bc = bc + (row * length * S.M + stream) * (S.KN * S.LN) + lane_n
-    p_mix = mix + origin
+    p_mix = mix + origin * mix_stride
     p_y = y + row * length * OUT + stream // S.STREAMS * S.D + first
     p_kept = kept + row * tl.cdiv(length, S.EVERY) * (S.M * S.N * S.D) + states_at
 
@@ -218,14 +257,15 @@ def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr)
         for i in range(pairs):
             more = start + 2 * i + 2 < length
             pointers = (p_u, p_dt, p_bc, p_mix, p_y)
-            h, now = forward_steps(h, now, decay, skips, pointers, left, more, 2, S)
+            h, now = forward_steps(h, now, decay, skips, pointers, mix_stride, left, more, 2, S)
             p_u += 2 * S.M_IN * S.D
             p_dt += 2 * S.M_IN * S.D
             p_bc += 2 * S.M * S.KN * S.LN
-            p_mix += 2 * S.M_IN
+            p_mix += 2 * S.M_IN * mix_stride
             p_y += 2 * OUT
         if (stop - start) % 2 == 1:  # the last step: spans are even
-            h, now = forward_steps(h, now, decay, skips, (p_u, p_dt, p_bc, p_mix, p_y), left, False, 1, S)
+            pointers = (p_u, p_dt, p_bc, p_mix, p_y)
+            h, now = forward_steps(h, now, decay, skips, pointers, mix_stride, left, False, 1, S)
 
 
 @triton.jit
@@ -239,7 +279,9 @@ def load_streams(p_u, p_dt, p_bc, left, S: tl.constexpr):
 
 
 @triton.jit
-def forward_steps(h, now, decay, skips, pointers, left, more, STEPS: tl.constexpr, S: tl.constexpr):
+def forward_steps(
+    h, now, decay, skips, pointers, mix_stride, left, more, STEPS: tl.constexpr, S: tl.constexpr
+):
     """Run some steps, the first of which is loaded: write y, return the states and the next loaded step.
 
     Without `more` that is the last step again. Each step is loaded while the one before is computed.
@@ -266,7 +308,7 @@ def forward_steps(h, now, decay, skips, pointers, left, more, STEPS: tl.constexp
             if S.SKIP:
                 skipped = skips[s] * x[0]
                 if S.MIXED:
-                    skipped = skipped * tl.load(p_mix + (i * S.M_IN + s // S.GROUPS))
+                    skipped = skipped * tl.load(p_mix + (i * S.M_IN + s // S.GROUPS) * mix_stride)
                 passed += skipped
         read = tl.sum(y[0], axis=0, keep_dims=True)
         for p in tl.static_range(1, S.COUNT):
@@ -296,7 +338,7 @@ def slice_of(x, s: tl.constexpr, S: tl.constexpr):
 @triton.jit(do_not_specialize=INTEGERS, do_not_specialize_on_alignment=BACKWARD_TENSORS)
 def scan_backward(
     u, dt, A, bc, skip, mix, kept, gy, saved, g_h, g_u, g_dt, g_A, g_bc, g_skip,
-    length, first_span, last_span, one, S: tl.constexpr,
+    length, mix_stride, first_example, first_span, last_span, one, S: tl.constexpr,
 ):
     # fmt: on
     """Compute one stream's gradients of u and dt, and a program's part of those of A, B, C, mix and skip.
@@ -308,31 +350,37 @@ def scan_backward(
     SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
     block = tl.program_id(0) % S.BLOCKS
     stream = tl.program_id(0) // S.BLOCKS % S.M
-    row = (tl.program_id(0) // (S.BLOCKS * S.M)).to(tl.int64)
+    example = (tl.program_id(0) // (S.BLOCKS * S.M)).to(tl.int64)
+    row = first_example + example
     lane_n, lane = lanes(one, S)
     first = block * (S.LD * S.K) + lane
     left, left_n = S.D - first, S.N - lane_n
 
     states_at = (stream * S.N + lane_n) * S.D + first
-    decay = load_states(A + states_at, left_n, left, S)
-    p_g_h, p_g_A = g_h + row * (S.M * S.N * S.D) + states_at, g_A + row * (S.M * S.N * S.D) + states_at
-    p_g_skip = g_skip + (row * S.M + stream) * S.D + first
-    carried = load_states(p_g_h, left_n, left, S) + load_states(p_g_A, left_n, left, S)
+    at_rates, left_rates = rates_at(stream, lane_n, first, S)
+    decay = load_decays(A + at_rates, left_rates, left, S)
+    p_g_h, p_g_A = g_h + row * (S.M * S.N * S.D) + states_at, g_A + row * (S.M_IN * S.D * S.STATES) + at_rates
+    p_g_skip = g_skip + (row * S.M_IN + stream // S.GROUPS) * S.D + first
+    left_carried = tl.where((last_span + 1) * S.EVERY < length, left, 0)  # nothing at an example's end
+    carried = load_states(p_g_h, left_n, left_carried, S) + load_rates(p_g_A, left_rates, left_carried, S)
     skipped = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
+    left_skip = left
     if S.SKIP:
         skipped = load_skip(skip + first, stream, left, S)
-        carried = carried + (load_channels(p_g_skip, left, S),)
+        left_skip = tl.where(stream % S.GROUPS == 0, left, 0)
+        inside = tl.minimum(left_carried, left_skip) > channels(S)
+        carried = carried + (tl.load(p_g_skip + channels(S), mask=inside, other=0.0),)
 
     start = first_span * S.EVERY
     steps = tl.minimum((last_span + 1) * S.EVERY, length) - start
-    behind = row * (length - steps) + start  # `g_bc` has these steps only
+    behind = row * length + start - example * steps  # `g_bc` has these steps of these examples only
     p_g_bc = g_bc + (stream * S.BLOCKS + block - behind * (S.M * S.BLOCKS)) * (2 * S.KN * S.LN + 2)
     stream_in = stream // S.GROUPS
     pointers = (
         u + stream_in * S.D + first,
         dt + stream_in * S.D + first,
         bc + stream * (S.KN * S.LN) + lane_n,
-        mix + stream_in,
+        mix + stream_in * mix_stride,
         gy + (0 if S.MIXED else stream_in * S.D) + first,
         g_u + stream * S.D + first,
         g_dt + stream * S.D + first,
@@ -343,42 +391,45 @@ def scan_backward(
     for back in range(last_span + 1 - first_span):
         span = last_span - back
         h = load_states(kept + (row * spans + span) * (S.M * S.N * S.D) + states_at, left_n, left, S)
-        bounds = (row * length, span * S.EVERY, tl.minimum((span + 1) * S.EVERY, length))
+        bounds = (row * length, span * S.EVERY, tl.minimum((span + 1) * S.EVERY, length), mix_stride)
         carried = reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S)
     store_states(p_g_h, carried[: S.COUNT], left_n, left, S)
-    store_states(p_g_A, carried[S.COUNT : 2 * S.COUNT], left_n, left, S)
+    store_rates(p_g_A, carried[S.COUNT : 2 * S.COUNT], left_rates, left, S)
     if S.SKIP:
-        store_channels(p_g_skip, carried[2 * S.COUNT], left, S)
+        tl.store(p_g_skip + channels(S), carried[2 * S.COUNT], mask=left_skip > channels(S))
 
 
 @triton.jit
-def reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S: tl.constexpr):
+def reverse_span(
+    h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S: tl.constexpr
+):
     """Run one span of steps forward from the state before it, and then in reverse."""
     SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
-    origin, start, stop = bounds
+    origin, start, stop, mix_stride = bounds
     full = (stop - start) // S.STEPS
     split = start + full * S.STEPS
     for i in range(full):
         save(p_saved + i * SLOT, h, S)
-        h = recompute_states(h, decay, at_step(pointers, origin + (start + i * S.STEPS), S), left, S.STEPS, S)
+        here = at_step(pointers, origin + (start + i * S.STEPS), mix_stride, S)
+        h = recompute_states(h, decay, here, left, S.STEPS, S)
     for i in range(stop - split):
         save(p_saved + (full + i) * SLOT, h, S)
-        h = recompute_states(h, decay, at_step(pointers, origin + (split + i), S), left, 1, S)
+        h = recompute_states(h, decay, at_step(pointers, origin + (split + i), mix_stride, S), left, 1, S)
     tl.debug_barrier()  # `save` and `restore` may give a tile to other lanes
     for i in range(stop - split):
         h = restore(p_saved + (full + (stop - split - 1 - i)) * SLOT, S)
-        here = at_step(pointers, origin + (stop - 1 - i), S)
-        carried = reverse(h, carried, decay, skipped, here, left, lane_n, lane, 1, S)
+        here = at_step(pointers, origin + (stop - 1 - i), mix_stride, S)
+        carried = reverse(h, carried, decay, skipped, here, mix_stride, left, lane_n, lane, 1, S)
     for i in range(full):
         h = restore(p_saved + (full - 1 - i) * SLOT, S)
-        here = at_step(pointers, origin + (split - (i + 1) * S.STEPS), S)
-        carried = reverse(h, carried, decay, skipped, here, left, lane_n, lane, S.STEPS, S)
+        here = at_step(pointers, origin + (split - (i + 1) * S.STEPS), mix_stride, S)
+        carried = reverse(h, carried, decay, skipped, here, mix_stride, left, lane_n, lane, S.STEPS, S)
     tl.debug_barrier()
     return carried
 
 
 @triton.jit
-def at_step(pointers, step, S: tl.constexpr):
+def at_step(pointers, step, mix_stride, S: tl.constexpr):
     """Return the pointers at a step, counted from the first step of the first example."""
     u, dt, bc, mix, gy, g_u, g_dt, g_bc = pointers
     at = step * S.M
@@ -386,7 +437,7 @@ def at_step(pointers, step, S: tl.constexpr):
         u + step * (S.M_IN * S.D),
         dt + step * (S.M_IN * S.D),
         bc + at * (S.KN * S.LN),
-        mix + step * S.M_IN,
+        mix + step * (S.M_IN * mix_stride),
         gy + step * (S.D if S.MIXED else S.M_IN * S.D),
         g_u + at * S.D,
         g_dt + at * S.D,
@@ -405,7 +456,9 @@ def recompute_states(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.conste
 
 
 @triton.jit
-def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
+def reverse(
+    h, carried, decay, skipped, pointers, mix_stride, left, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr
+):
     """Run some steps in reverse, from the states before them: write gradients, return the carried ones."""
     X: tl.constexpr = 2 + S.COUNT
     p_u, p_dt, p_bc, p_mix, p_gy, p_g_u, p_g_dt, p_g_bc = pointers
@@ -418,11 +471,13 @@ def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.
         decays = decays + a
         xs = xs + x
     parts = ()
-    gy, weight = load_gradient(p_gy, p_mix, STEPS - 1, left, S)
+    gy, weight = load_gradient(p_gy, p_mix, STEPS - 1, mix_stride, left, S)
+    pairs = load_pairs(p_bc + (STEPS - 1) * S.M * S.KN * S.LN, S)  # again: saves registers
     for i in tl.static_range(STEPS - 1, -1, -1):
-        x = xs[i * X : i * X + 2] + load_pairs(p_bc + i * S.M * S.KN * S.LN, S)  # reload: saves registers
+        x = xs[i * X : i * X + 2] + pairs
         # One step ahead, because the compiler moves no load past the stores below.
-        gy_next, weight_next = load_gradient(p_gy, p_mix, i - 1 if i > 0 else 0, left, S)
+        pairs = load_pairs(p_bc + (i - 1 if i > 0 else 0) * S.M * S.KN * S.LN, S)
+        gy_next, weight_next = load_gradient(p_gy, p_mix, i - 1 if i > 0 else 0, mix_stride, left, S)
         before, after = h[i * S.COUNT : (i + 1) * S.COUNT], h[(i + 1) * S.COUNT : (i + 2) * S.COUNT]
         a = decays[i * S.COUNT : (i + 1) * S.COUNT]
         carried, one_step, g_v, g_dt = reverse_step(carried, before, after, a, decay, x, gy, lane, S)
@@ -447,12 +502,12 @@ def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.
 
 
 @triton.jit
-def load_gradient(p_gy, p_mix, i, left, S: tl.constexpr):
+def load_gradient(p_gy, p_mix, i, mix_stride, left, S: tl.constexpr):
     """Return the gradient of the output at step i, and the weight of the stream."""
     gy = load_channels(p_gy + i * (S.D if S.MIXED else S.M_IN * S.D), left, S)
     weight = 1.0
     if S.MIXED and S.SKIP:
-        weight = tl.load(p_mix + i * S.M_IN)
+        weight = tl.load(p_mix + i * S.M_IN * mix_stride)
     return gy, weight
 
 

@@ -18,8 +18,14 @@ STEPS = 4
 """Steps that the backward holds in registers: with 8 lanes of channels their sums of B and C fill a warp."""
 LARGEST_GROUP = 32
 SCHEDULERS = 4 * 132
+PLACES = 2 * SCHEDULERS
+"""Programs of the backward that run at a time."""
 REGISTERS = 200
 """Registers for states and related values, of the 255 that a lane can have."""
+
+
+TILE = 1024
+"""Pairs of B and C in a program that packs or sums them."""
 
 
 class KernelShape(NamedTuple):
@@ -28,7 +34,7 @@ class KernelShape(NamedTuple):
     Parameters
     ----------
     M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
-    D, N : channels, and states of a group
+    D, N, STATES : channels, states of a group, and states of a stream
     STREAMS : groups in one program
     LN, LD : lanes along the states and along the channels
     KN, K : states of a group, and channels, in one lane
@@ -45,6 +51,7 @@ class KernelShape(NamedTuple):
     GROUPS: int
     D: int
     N: int
+    STATES: int
     STREAMS: int
     LN: int
     LD: int
@@ -62,6 +69,34 @@ class KernelShape(NamedTuple):
     EVERY: int
     STEPS: int
     SLOTS: int
+
+
+class PackingShape(NamedTuple):
+    """The compile-time constants of `msbench.ops.gpu.scan_packing_kernels`.
+
+    Parameters
+    ----------
+    M, GROUPS : streams, and groups of states of one
+    STATES, N : states of a stream, and of a group
+    WIDTH, PADDED : pairs of a group, and the power of two that covers them
+    BLOCKS, ROWS : parts to sum, and rows of a program
+    MIXED, SKIP : as in `KernelShape`
+    """
+
+    M: int
+    GROUPS: int
+    STATES: int
+    N: int
+    WIDTH: int
+    PADDED: int
+    BLOCKS: int
+    ROWS: int
+    MIXED: bool
+    SKIP: bool
+
+    def count_part_bytes(self) -> int:
+        """Return the bytes of all parts of one step of one example."""
+        return 4 * self.M * self.GROUPS * self.BLOCKS * (2 * self.WIDTH + 2)
 
 
 class ScanSizes(NamedTuple):
@@ -186,6 +221,7 @@ def make_shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
         GROUPS=parts,
         D=problem.d,
         N=count_group_states(problem),
+        STATES=problem.n,
         STREAMS=layout.streams,
         LN=layout.lanes,
         LD=32 // layout.lanes,
@@ -203,4 +239,22 @@ def make_shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
         EVERY=problem.every,
         STEPS=STEPS,
         SLOTS=problem.every // STEPS + STEPS - 1,
+    )
+
+
+def make_packing_shape(shape: KernelShape) -> PackingShape:
+    """Return the constants of the kernels around one of this shape."""
+    width = shape.KN * shape.LN
+    padded = 1 << (width - 1).bit_length()
+    return PackingShape(
+        M=shape.M_IN,
+        GROUPS=shape.GROUPS,
+        STATES=shape.STATES,
+        N=shape.N,
+        WIDTH=width,
+        PADDED=padded,
+        BLOCKS=shape.BLOCKS,
+        ROWS=max(1, TILE // padded),
+        MIXED=shape.MIXED,
+        SKIP=shape.SKIP,
     )
