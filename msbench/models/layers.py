@@ -12,7 +12,13 @@ from torch.nn import functional
 
 from msbench.config import ClassifierConfig
 from msbench.errors import ConfigError
-from msbench.ops.batch_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
+from msbench.ops.batch_norm import (
+    EPSILON,
+    frozen_batch_norm,
+    masked_batch_norm,
+    spread_batch_norm,
+    track_moments,
+)
 
 
 class Padding(NamedTuple):
@@ -65,28 +71,17 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
         """Map x (b, l, d) and mask (b, l, 1) to (b, l, d); with `zero` padding becomes 0."""
-        x, mask = x.to(self.weight.dtype), mask.to(self.weight.dtype)
+        affine, running = (self.weight, self.bias), (self.running_mean, self.running_var)
         if not self.training:
-            moments = self.running_mean, self.running_var
-            return frozen_batch_norm(x, mask, self.weight, self.bias, *moments, zero=zero)
-        if self.across is not None:
-            return self._normalise_spread(x, mask, self.across, zero)
-        y, mean, var = masked_batch_norm(x, mask, self.weight, self.bias, zero=zero)
+            return frozen_batch_norm(x, mask, *affine, *running, zero=zero)
+        if self.across is None:
+            y, moments = masked_batch_norm(x, mask, *affine, zero=zero)
+        else:
+            counted = mask if self.across.counts else torch.zeros_like(mask)
+            y, moments = spread_batch_norm(x, counted, *affine, self.across.total, zero=zero)
         if self.tracks:
-            self._track(mean, var, mask.sum().clamp(min=1))
+            track_moments(*running, moments, self.momentum)
         return y
-
-    def _normalise_spread(self, x: Tensor, mask: Tensor, across: BatchGroup, zero: bool) -> Tensor:
-        mask = mask if across.counts else torch.zeros_like(mask)
-        y, *moments = spread_batch_norm(x, mask, self.weight, self.bias, across.total, zero=zero)
-        if self.tracks:
-            self._track(*moments)
-        return y
-
-    @torch.no_grad()
-    def _track(self, mean: Tensor, var: Tensor, count: Tensor) -> None:
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(var * count / (count - 1).clamp(min=1), self.momentum)
 
 
 def build_norm(config: ClassifierConfig) -> nn.Module:

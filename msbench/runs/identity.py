@@ -29,6 +29,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.batch_norm:_frozen_norm": (),
     "msbench.ops.batch_norm:_norm": (),
     "msbench.ops.batch_norm:is_norm_native": (),
+    "msbench.ops.batch_norm:is_norm_on_gpu": (),
     "msbench.ops.filters:ENGINES": ("msbench.ops.filters:TorchBankEngine",),
     "msbench.ops.filters:is_bank_native": (),
     "msbench.ops.linear_scan:ENGINES": ("msbench.ops.linear_scan:TorchLinearEngine",),

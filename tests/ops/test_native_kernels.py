@@ -275,10 +275,12 @@ def test_padding_does_not_enter_the_statistics() -> None:
     x, mask = normal(2, 40, 5), torch.ones(2, 40, 1, dtype=torch.float64)
     mask[1, 20:] = 0
     x[1, 20:] = 1e6
-    y, mean, var = masked_batch_norm(x, mask, torch.ones(5).double(), torch.zeros(5).double(), zero=True)
+    y, moments = masked_batch_norm(x, mask, torch.ones(5).double(), torch.zeros(5).double(), zero=True)
+    mean, var, count = moments
     real = torch.cat([x[0], x[1, :20]])
     torch.testing.assert_close(mean, real.mean(0))
     torch.testing.assert_close(var, real.var(0, unbiased=False))
+    assert count == 60
     assert not y[1, 20:].any()
     with torch.no_grad():
         frozen = frozen_batch_norm(x, mask, torch.ones(5).double(), torch.zeros(5).double(), mean, var)
