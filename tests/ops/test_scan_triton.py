@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interpreted_kernels import prepare_interpreter
 from torch import Tensor
 
 from msbench.ops.gpu.launch import find_missing
@@ -36,65 +36,8 @@ SMALL = TritonScanEngine(every=8, schedulers=1)
 
 @pytest.fixture(autouse=True)
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A faster interpreter, and one that sees accesses outside of the arrays.
-
-    It patches the language again for every call of a helper, and checks every integer for overflow: three
-    quarters of its time.
-    """
-    from triton.runtime import interpreter
-
-    options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
-    monkeypatch.setattr(interpreter.interpreter_builder, "options", options)
-    call, patched = interpreter.InterpretedFunction.__call__, set(KERNELS)
-
-    def once(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.fn.__module__ in patched:
-            return self.rewrite()(*args, **kwargs)
-        patched.add(self.fn.__module__)
-        return call(self, *args, **kwargs)
-
-    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", once)
-    guard = Guard(interpreter._interpreter)
-    monkeypatch.setattr(interpreter, "_interpreter", guard)
-    start = interpreter.GridExecutor.__call__
-
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
-        guard.arrays = [x for x in args if isinstance(x, Tensor)]
-        start(self, *args, **kwargs)
-
-    monkeypatch.setattr(interpreter.GridExecutor, "__call__", guarded)
-
-
-class Guard:
-    """The interpreter's memory, of which only the arguments of the kernel may be touched."""
-
-    def __init__(self, memory: Any) -> None:
-        self.memory = memory
-        self.arrays: list[Tensor] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.memory, name)
-
-    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        self.check(pointers, mask)
-        return self.memory.load(pointers, mask, other, dtype)
-
-    def store(self, pointers: Any, value: Any, mask: Any) -> None:
-        self.check(pointers, mask)
-        self.memory.store(pointers, value, mask)
-
-    def check(self, pointers: Any, mask: Any) -> None:
-        touched = pointers[mask]
-        if touched.size == 0:
-            return
-        first, last = int(touched.min()), int(touched.max())
-        spans = [(x.data_ptr(), x.data_ptr() + count_bytes(x)) for x in self.arrays]
-        assert any(start <= first and last < end for start, end in spans), "an access outside of the arrays"
-
-
-def count_bytes(x: Tensor) -> int:
-    """The distance in memory from a tensor's first number to the end of its last, by its strides."""
-    return x.element_size() * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)))
+    """A faster interpreter, and one that sees accesses outside of the arrays."""
+    prepare_interpreter(monkeypatch, KERNELS)
 
 
 def arguments(b: int, length: int, m: int, d: int, n: int) -> list[Tensor]:
