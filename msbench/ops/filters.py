@@ -5,7 +5,7 @@ All filters are indexed by lag: ``filter[..., j]`` is the weight of the sample j
 first sample: lengths are kept, and no output sees the future.
 
 Both are a bank of filters: S levels with one or two sides (low-pass, high-pass) each. It is computed in C++
-(``native/layers.cpp``) or in PyTorch operations.
+(``native/layers.cpp``), in Triton (`msbench.ops.gpu.bank`) or in PyTorch operations.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from msbench.ops import native_library
+from msbench.ops.gpu.bank import TritonBankEngine
 from msbench.ops.native_library import get_address
 from msbench.ops.operators import mark_constant, register_differentiable
 from msbench.ops.scan.dispatch import find_difference, uses_native
@@ -214,9 +215,10 @@ def _make_dense(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 else x.contiguous()
 
 
-ENGINES: dict[str, TorchBankEngine | NativeBankEngine] = {
+ENGINES: dict[str, TorchBankEngine | NativeBankEngine | TritonBankEngine] = {
     "torch": TorchBankEngine(),
     "cpp": NativeBankEngine(),
+    "triton": TritonBankEngine(),
 }
 
 

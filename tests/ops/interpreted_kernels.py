@@ -57,7 +57,7 @@ class Guard:
         self.memory.store(pointers, value, mask)
 
     def check(self, pointers: Any, mask: Any) -> None:
-        touched = pointers[mask]
+        touched = pointers[mask.astype(bool)]  # a mask of several conditions has integers
         if touched.size == 0:
             return
         first, last = int(touched.min()), int(touched.max())
