@@ -32,6 +32,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.batch_norm:is_norm_on_gpu": (),
     "msbench.ops.filters:ENGINES": ("msbench.ops.filters:TorchBankEngine",),
     "msbench.ops.filters:is_bank_native": (),
+    "msbench.ops.gate:is_gate_on_gpu": (),
     "msbench.ops.linear_scan:ENGINES": ("msbench.ops.linear_scan:TorchLinearEngine",),
     "msbench.ops.linear_scan:is_linear_native": (),
     "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),
