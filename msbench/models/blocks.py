@@ -2,12 +2,12 @@
 
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.config import ClassifierConfig
 from msbench.models.layers import ChannelDropout, build_gelu, start_layer
+from msbench.ops.gate import apply_gate
 
 Gate = Literal["full", "half-activated", "half", "linear", "none"]
 
@@ -65,7 +65,7 @@ class GluBlock(nn.Module):
         if self.gate == "linear":
             linear: Tensor = rows
             return linear
-        return (y if self.gate == "half" else active) * torch.sigmoid(rows)
+        return apply_gate(y if self.gate == "half" else active, rows, "sigmoid")
 
 
 class PositionwiseBlock(nn.Module):

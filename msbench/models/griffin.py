@@ -44,6 +44,7 @@ from msbench.models.classifier import Classifier, Layer, build_directions
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
 from msbench.models.selective import ShortConv
+from msbench.ops.gate import apply_gate
 from msbench.ops.linear_scan import linear_scan
 from msbench.ops.local_attention import local_attention
 
@@ -54,11 +55,6 @@ SLOWEST, FASTEST = 0.999, 0.9
 CONV_VARIANCE = 0.01
 LONGEST_WAVE = 10_000.0
 """Longest wavelength of the rotations, in positions, divided by 2 pi."""
-
-
-def apply_gelu(x: Tensor) -> Tensor:
-    """Apply the source's GELU, which is JAX's (tanh) approximation."""
-    return functional.gelu(x, approximate="tanh")
 
 
 def build_linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = True) -> nn.Linear:
@@ -133,11 +129,11 @@ class RgLru(nn.Module):
         rates = functional.softplus(require_full_precision(self.Lambda))
         x = x.to(rates.dtype)
         log_a = -SHARPNESS * rates * torch.sigmoid(self.recurrence_gate(x))
-        return log_a, torch.sigmoid(self.input_gate(x)) * x
+        return log_a, apply_gate(x, self.input_gate(x), "sigmoid")
 
 
 class RecurrentBlock(nn.Module):
-    """The recurrent block: a short convolution and the RG-LRU in one branch, a GELU in the other."""
+    """The recurrent block: a short convolution and the RG-LRU in one branch, JAX's GELU in the other."""
 
     def __init__(self, config: GriffinConfig) -> None:
         super().__init__()
@@ -154,7 +150,7 @@ class RecurrentBlock(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         h = self.rg_lru(self.conv(self.in_proj(inputs)))
-        out: Tensor = self.out_proj(h * apply_gelu(self.gate_proj(inputs)))
+        out: Tensor = self.out_proj(apply_gate(h, self.gate_proj(inputs), "gelu"))
         return out
 
     def start(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -165,7 +161,7 @@ class RecurrentBlock(nn.Module):
         """See `msbench.models.layers.Recurrent`."""
         u, before = self.conv.step(self.in_proj(x), state[0])
         y, h = self.rg_lru.step(u, state[1])
-        return self.out_proj(y * apply_gelu(self.gate_proj(x))), (before, h)
+        return self.out_proj(apply_gate(y, self.gate_proj(x), "gelu")), (before, h)
 
 
 class LocalAttention(nn.Module):
@@ -235,7 +231,7 @@ class GatedMlp(PositionwiseBlock):
     def transform(self, x: Tensor) -> Tensor:
         """See `PositionwiseBlock`."""
         gate, value = self.up(x).chunk(2, dim=-1)
-        out: Tensor = self.down(apply_gelu(gate) * value)
+        out: Tensor = self.down(apply_gate(value, gate, "gelu"))
         return out
 
 

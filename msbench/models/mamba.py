@@ -30,6 +30,7 @@ from msbench.models import selective
 from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_scan_kernel
 from msbench.models.layers import compute_decays
+from msbench.ops.gate import apply_gate
 from msbench.ops.scan.fused import low_rank_scan
 
 State = tuple[Tensor, Tensor]
@@ -58,7 +59,7 @@ class MambaBlock(nn.Module):
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
         y = low_rank_scan(x.unsqueeze(2), low, *self.dt.get_affine(), A, B, C, self.D).squeeze(2)
-        out: Tensor = self.out_proj(y * functional.silu(z))
+        out: Tensor = self.out_proj(apply_gate(y, z))
         return out
 
     def start(self, x: Tensor) -> State:
@@ -75,7 +76,7 @@ class MambaBlock(nn.Module):
         low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
         y, h = selective.step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, state=h)
-        return self.out_proj(y.squeeze(1) * functional.silu(z)), (window, h)
+        return self.out_proj(apply_gate(y.squeeze(1), z)), (window, h)
 
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:

@@ -52,6 +52,7 @@ from msbench.models.layers import (
     normalise,
     require_full_precision,
 )
+from msbench.ops.gate import apply_gate
 from msbench.ops.lti_scan import lti_scan
 
 RATE_STD = 0.2
@@ -133,7 +134,7 @@ class MegaBlock(ShortcutLayer):
         update, z, reset, own = torch.split(self.mix_proj(averaged), self.sizes, dim=-1)
         q, k = self.queries_keys(functional.silu(z))
         y = attend(q, k, v, self.bias, lengths, self.activation, chunk=self.chunk, divisor=self.divisor)
-        candidate = functional.silu(own + self.h_proj(functional.silu(reset) * y))
+        candidate = functional.silu(own + self.h_proj(apply_gate(y, reset)))
         return torch.sigmoid(update), self.dropout(candidate)
 
     def _norm_before(self, norm: nn.Module, x: Tensor, mask: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ from msbench.models.selective import (
 )
 from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
 from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
+from msbench.ops.gate import apply_gate
 from msbench.ops.scan.fused import makes_inputs
 
 
@@ -125,7 +126,7 @@ class GatedBlock(nn.Module):
         x, gate = self.in_proj(inputs).chunk(2, dim=-1)
         x = x if self.conv is None else functional.silu(self.conv(x))
         z = self.core(x, inputs if self.token else None)
-        out: Tensor = self.out_proj(z * functional.silu(gate))
+        out: Tensor = self.out_proj(apply_gate(z, gate))
         return out
 
     def start(self, x: Tensor) -> Any:
@@ -141,7 +142,7 @@ class GatedBlock(nn.Module):
             expanded, window = self.conv.step(expanded, window)
             expanded = functional.silu(expanded)
         z, past = self.core.step(expanded, past, x if self.token else None)
-        return self.out_proj(z * functional.silu(gate)), (window, past)
+        return self.out_proj(apply_gate(z, gate)), (window, past)
 
 
 class PlainBlock(nn.Module):

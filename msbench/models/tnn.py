@@ -44,6 +44,7 @@ from msbench.models.family import Family, count_no_states
 from msbench.models.implicit_kernel import ImplicitKernel
 from msbench.models.layers import Padding
 from msbench.ops.convolution import two_sided_convolution
+from msbench.ops.gate import apply_gate
 
 GTU_STD = 0.02
 
@@ -131,7 +132,7 @@ class SwishGlu(PositionwiseBlock):
     def transform(self, x: Tensor) -> Tensor:
         """See `PositionwiseBlock`."""
         gate, value = self.up(x).chunk(2, dim=-1)
-        out: Tensor = self.down(functional.silu(gate) * value)
+        out: Tensor = self.down(apply_gate(value, gate))
         return out
 
 
