@@ -46,6 +46,7 @@ def register_differentiable(
     outputs: Sequence[str],
     instead: str,
     gradients_of: Sequence[str] | None = None,
+    passed_to: Sequence[str] = (),
     fake_backward: Operation | None = None,
 ) -> Operation:
     """Register `forward` and its gradient as operators; return the function that applies it with gradients.
@@ -55,10 +56,11 @@ def register_differentiable(
     forward, fake : as for `register_operator`; only the first output is differentiable
     backward : takes the gradient of the first output, then any inputs and outputs of `forward`, which are
         kept for it, by their names. Returns one gradient for each of `gradients_of`, empty for a missing
-        tensor, as an operator cannot return None
+        tensor, as an operator cannot return None; a tensor if that is one name
     outputs : names of the outputs of `forward`
     instead : named in the error of second derivatives, which the fast kernels do not have
     gradients_of : names of the inputs that have gradients; by default all tensors
+    passed_to : names of further inputs, whose gradient is that of the first output itself
     fake_backward : by default empty tensors shaped like the inputs, or like the incoming gradient for inputs
         that `backward` does not take
     """
@@ -97,7 +99,8 @@ def register_differentiable(
         # Once: a checkpoint returns saved tensors only once.
         values = dict(zip(stored, ctx.saved_tensors, strict=True)) | ctx.options
         gradients = apply_gradient(g, *(values[name] for name in wanted))
-        found = dict(zip(differentiable, gradients, strict=True))
+        gradients = (gradients,) if isinstance(gradients, Tensor) else gradients
+        found = dict(zip(differentiable, gradients, strict=True)) | dict.fromkeys(passed_to, g)
         return tuple(None if name in ctx.missing else found.get(name) for name in parameters)
 
     return _differentiate(register_operator(forward, fake), keep, differentiate)

@@ -37,6 +37,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.linear_scan:is_linear_native": (),
     "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),
     "msbench.ops.lti_scan:is_lti_native": (),
+    "msbench.ops.residual:is_residual_on_gpu": (),
     "msbench.ops.scan.dispatch:KERNELS": (
         "msbench.ops.scan.engines:run_engine",
         "msbench.ops.scan.reference:selective_scan_reference",
