@@ -41,6 +41,7 @@ from msbench.models.layers import (
     start_layer,
     step_layer,
 )
+from msbench.ops.residual import add_scaled
 
 POSITIONS_STD = 0.02
 
@@ -92,7 +93,8 @@ class Residual(Block):
         """Map (b, l, d) to (b, l, d)."""
         # Zeroed after the norm: its bias makes padding nonzero again.
         inner = normalise(self.norm, x, padding.mask, zero=True) if self.prenorm else x * padding.mask
-        x = x + self.drop_path(self.dropout(self._run_layer(inner, padding.lengths)))
+        y = self._run_layer(inner, padding.lengths)
+        x = add_scaled(x, y, [*self.dropout.draw(y), *self.drop_path.draw(y)])
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import reduce
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -115,9 +116,13 @@ class ChannelDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, d) to (b, l, d)."""
+        return reduce(torch.mul, self.draw(x), x)
+
+    def draw(self, x: Tensor) -> list[Tensor]:
+        """Return the factors (b, 1, d) of x (b, l, d), if there are any."""
         if not self.training or self.p == 0:
-            return x
-        return x * functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
+            return []
+        return [functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)]
 
 
 class DropPath(nn.Module):
@@ -129,9 +134,13 @@ class DropPath(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, d) to (b, l, d)."""
+        return reduce(torch.mul, self.draw(x), x)
+
+    def draw(self, x: Tensor) -> list[Tensor]:
+        """Return the factors (b, 1, 1) of x (b, l, d), if there are any."""
         if not self.training or self.p == 0:
-            return x
-        return x * functional.dropout(x.new_ones(x.shape[0], 1, 1), self.p)
+            return []
+        return [functional.dropout(x.new_ones(x.shape[0], 1, 1), self.p)]
 
 
 @contextmanager
