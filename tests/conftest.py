@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from filelock import FileLock
 
 from msbench.errors import CAUGHT
 from msbench.runs.suite import Suite, load_suite
@@ -19,6 +20,7 @@ from msbench.training.signals import is_ignored
 
 if TYPE_CHECKING:
     from campaign_home import Home
+    from null_gpu import NullGpu
 
 # Whoever starts the tests may have signals ignored (nohup, a job in the background); the tests send them.
 for _number in filter(is_ignored, CAUGHT):
@@ -104,6 +106,23 @@ def tiny_file(tmp_path: Path) -> Path:
 def tiny(tiny_file: Path) -> Suite:
     """The same suite, loaded."""
     return load_suite(str(tiny_file))
+
+
+@pytest.fixture(scope="session")
+def null_gpu(tmp_path_factory: pytest.TempPathFactory) -> "NullGpu":
+    """The null GPU, built once for all workers; tests that need it are skipped where it cannot be."""
+    from null_gpu import LIBRARY, NullGpu, build_library, find_missing
+
+    if missing := find_missing():
+        pytest.skip(missing)
+    root = tmp_path_factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "null-gpu"
+    folder.mkdir(exist_ok=True)
+    library = folder / "library"
+    with FileLock(folder / "lock"):
+        if not (library / LIBRARY).exists():
+            build_library(library)
+    return NullGpu(library / LIBRARY, folder)
 
 
 @pytest.fixture(scope="session")
