@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -178,6 +178,11 @@ def _load() -> ctypes.CDLL:
     return library
 
 
+def count_launch(name: str) -> None:
+    """Count the launch of a kernel that is not even launched."""
+    _load().null_gpu_call(name.encode(), 1)
+
+
 def reset_counts() -> None:
     """Set all counters to 0."""
     _load().null_gpu_reset()
@@ -208,3 +213,10 @@ def accept_any_result() -> None:
 
     dispatch.TOLERANCE = float("inf")
     torch.backends.cudnn.enabled = False
+
+
+def leave() -> NoReturn:
+    """End this process at once: where threads of autograd still run, Python's own end aborts now and then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
