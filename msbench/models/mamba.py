@@ -22,7 +22,6 @@ code            paper               meaning
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
@@ -45,7 +44,7 @@ class MambaBlock(nn.Module):
         width, rank = selective.compute_inner_width(config), selective.compute_dt_rank(config)
         self.sizes = [rank, config.state, config.state]
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
-        self.conv = selective.ShortConv(width, config.kernel, bias=config.conv_bias)
+        self.conv = selective.ShortConv(width, config.kernel, bias=config.conv_bias, activated=True)
         self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
         self.dt = selective.StepSizes(config, 1, width)
         self.A_log = nn.Parameter(selective.initialise_decays([config.state], width))
@@ -55,7 +54,7 @@ class MambaBlock(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
-        x = functional.silu(self.conv(x))
+        x = self.conv(x)
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
         y = low_rank_scan(x.unsqueeze(2), low, *self.dt.get_affine(), A, B, C, self.D).squeeze(2)
@@ -72,7 +71,6 @@ class MambaBlock(nn.Module):
         window, h = state
         x, z = self.in_proj(x).chunk(2, dim=-1)
         x, window = self.conv.step(x, window)
-        x = functional.silu(x)
         low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
         y, h = selective.step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, state=h)

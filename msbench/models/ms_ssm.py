@@ -116,7 +116,7 @@ class GatedBlock(nn.Module):
         super().__init__()
         width = compute_inner_width(config)
         self.token = config.raw_input == "token"
-        self.conv = ShortConv(width, config.kernel, bias=True) if config.input_conv else None
+        self.conv = ShortConv(width, config.kernel, bias=True, activated=True) if config.input_conv else None
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
         self.core = MultiScale(config, width, config.d_model if self.token else None)
         self.out_proj = build_output_projection(width, config.d_model, config.layers)
@@ -124,7 +124,7 @@ class GatedBlock(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         x, gate = self.in_proj(inputs).chunk(2, dim=-1)
-        x = x if self.conv is None else functional.silu(self.conv(x))
+        x = x if self.conv is None else self.conv(x)
         z = self.core(x, inputs if self.token else None)
         out: Tensor = self.out_proj(apply_gate(z, gate))
         return out
@@ -140,7 +140,6 @@ class GatedBlock(nn.Module):
         expanded, gate = self.in_proj(x).chunk(2, dim=-1)
         if self.conv is not None:
             expanded, window = self.conv.step(expanded, window)
-            expanded = functional.silu(expanded)
         z, past = self.core.step(expanded, past, x if self.token else None)
         return self.out_proj(apply_gate(z, gate)), (window, past)
 

@@ -18,10 +18,11 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from msbench.config.selective import SsmConfig
 from msbench.models.layers import require_full_precision
-from msbench.ops.filters import causal_conv
+from msbench.ops.filters import causal_conv, convolve_silu
 from msbench.ops.scan.fused import makes_inputs
 from msbench.ops.scan.reference import step_sizes, working_dtype
 
@@ -98,17 +99,22 @@ def initialise_decays(
 
 
 class ShortConv(nn.Module):
-    """Mamba's causal convolution over k steps, one filter per channel; initialised like torch's Conv1d."""
+    """Mamba's causal convolution over k steps, one filter per channel; initialised like torch's Conv1d.
 
-    def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
+    SiLU follows if it is `activated`.
+    """
+
+    def __init__(self, width: int, kernel: int, *, bias: bool, activated: bool = False) -> None:
         super().__init__()
+        self.activated = activated
         bound = kernel**-0.5
         self.weight = nn.Parameter(torch.empty(width, kernel).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, i) to (b, l, i)."""
-        return causal_conv(x, self.weight, self.bias)
+        convolve = convolve_silu if self.activated else causal_conv
+        return convolve(x, self.weight, self.bias)
 
     def start(self, x: Tensor) -> Tensor:
         """See `msbench.models.layers.Recurrent`: the last k - 1 inputs (b, k - 1, i), oldest first."""
@@ -118,7 +124,8 @@ class ShortConv(nn.Module):
         """See `msbench.models.layers.Recurrent`."""
         window = torch.cat((state.to(x.dtype), x.unsqueeze(1)), dim=1)
         y = (window * self.weight.flip(1).t()).sum(1)
-        return y if self.bias is None else y + self.bias, window[:, 1:]
+        y = y if self.bias is None else y + self.bias
+        return functional.silu(y) if self.activated else y, window[:, 1:]
 
 
 def start_scan(u: Tensor, states: int) -> Tensor:

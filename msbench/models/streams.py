@@ -81,7 +81,7 @@ class Decomposition(nn.Module):
         self.bias: nn.Parameter | None = None
         bound = config.kernel**-0.5
         if config.decomposition == "shared-conv":
-            self.conv = ShortConv(width, config.kernel, bias=config.conv_bias)
+            self.conv = ShortConv(width, config.kernel, bias=config.conv_bias, activated=self.activated)
         elif config.decomposition == "wavelet" and config.levels:
             size = (config.levels, 2, config.kernel, width)
             self.filters = nn.Parameter(torch.empty(size).uniform_(-bound, bound))
@@ -126,8 +126,8 @@ class Decomposition(nn.Module):
         return functional.silu(together) if self.activated else together, after
 
     def _repeat_streams(self, x: Tensor) -> Tensor:
-        """Return x (b, l, i) as every stream."""
-        x = functional.silu(x) if self.activated else x
+        """Return x (b, l, i) as every stream, after SiLU if none followed the convolution."""
+        x = functional.silu(x) if self.activated and self.conv is None else x
         return x.unsqueeze(2).expand(-1, -1, self.streams, -1)
 
 

@@ -13,12 +13,14 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from msbench.ops import native_library
+from msbench.ops.gpu import bank
 from msbench.ops.gpu.bank import TritonBankEngine
 from msbench.ops.native_library import get_address
 from msbench.ops.operators import mark_constant, register_differentiable
-from msbench.ops.scan.dispatch import find_difference, uses_native
+from msbench.ops.scan.dispatch import find_difference, uses_native, uses_triton
 
 
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation: int = 1) -> Tensor:
@@ -30,6 +32,22 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation:
 
     Any length, even shorter than the filter. The dtype is that of `x` and `weight` promoted.
     """
+    check_conv(x, weight, bias, dilation)
+    return _apply_bank(x, *_arrange_conv(weight, bias), dilation).squeeze(2)
+
+
+def convolve_silu(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation: int = 1) -> Tensor:
+    """Return SiLU of `causal_conv`; on a GPU in one kernel each way, which keeps x alone."""
+    check_conv(x, weight, bias, dilation)
+    filters = _arrange_conv(weight, bias)
+    if bank.is_supported(x, filters[0]) and is_bank_on_gpu(x.device.type):
+        stream: Tensor = _silu_conv(x, *_promote_filters(x, *filters), dilation)
+        return stream.squeeze(2)
+    return functional.silu(_apply_bank(x, *filters, dilation).squeeze(2))
+
+
+def check_conv(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> None:
+    """Raise ValueError if shapes or dilation are invalid for `causal_conv`."""
     if x.ndim != 3 or weight.ndim != 2 or x.shape[2] != weight.shape[0] or weight.shape[1] < 1:
         raise ValueError(
             f"x must be (b, l, d) and weight (d, k); got {tuple(x.shape)} and {tuple(weight.shape)}"
@@ -37,8 +55,11 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation:
     check_bias(bias, (x.shape[2],))
     if dilation < 1:
         raise ValueError(f"dilation must be at least 1; got {dilation}")
-    filters = weight.t()[None, None]
-    return _apply_bank(x, filters, None if bias is None else bias[None, None], dilation).squeeze(2)
+
+
+def _arrange_conv(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the filters of a convolution as those of a bank with one level and one side."""
+    return weight.t()[None, None], None if bias is None else bias[None, None]
 
 
 def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -220,14 +241,24 @@ ENGINES: dict[str, TorchBankEngine | NativeBankEngine | TritonBankEngine] = {
     "cpp": NativeBankEngine(),
     "triton": TritonBankEngine(),
 }
+ACTIVATED = TritonBankEngine(silu=True)
+NAMES = ("output", "x", "taps", "bias")
 
 
 def _apply_bank(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
     """Call the forward of an engine, differentiably; `dilation` is that of the first level."""
-    dtype = torch.promote_types(x.dtype, taps.dtype)
-    x, taps, bias = x.to(dtype), taps.to(dtype), None if bias is None else bias.to(dtype)
+    taps, bias = _promote_filters(x, taps, bias)
+    if bank.is_supported(x, taps) and is_bank_on_gpu(x.device.type):
+        return apply_bank(x, taps, bias, dilation, engine=bank.NAME)
+    x = x.to(taps.dtype)
     native = native_library.is_supported(x) and is_bank_native()
     return apply_bank(x, taps, bias, dilation, engine="cpp" if native else "torch")
+
+
+def _promote_filters(x: Tensor, taps: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return taps and bias in the dtype of x and taps promoted."""
+    dtype = torch.promote_types(x.dtype, taps.dtype)
+    return taps.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def apply_bank(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int, *, engine: str) -> Tensor:
@@ -242,20 +273,41 @@ def is_bank_native() -> bool:
     return uses_native("filter bank", check_native_bank)
 
 
+@mark_constant
+def is_bank_on_gpu(device: str) -> bool:
+    """Return True if the Triton engine is used on a device type: with the Triton scan."""
+    return uses_triton(device, "filter bank", check_bank_on_gpu)
+
+
 def check_native_bank() -> str:
     """Return the first fault of the C++ engine on a small problem, or an empty string.
 
     The problem has three chunks of steps and an odd number of channels.
     """
+    return find_difference(partial(_run_engine, "cpp"), partial(_run_engine, "torch"), draw_bank(3, 2), NAMES)
+
+
+def check_bank_on_gpu(device: str) -> str:
+    """Return the first fault of the Triton engine on two small problems, or an empty string.
+
+    They have several spans of steps and an odd number of channels; one has SiLU.
+    """
+    levels, conv = ([x.to(device) for x in draw_bank(*sizes)] for sizes in ((3, 2), (1, 1)))
+    reference = partial(_run_engine, "torch")
+    return find_difference(partial(_run_engine, bank.NAME), reference, levels, NAMES) or find_difference(
+        lambda *x: _silu_conv(*x, 1), lambda *x: functional.silu(reference(*x)), conv, NAMES
+    )
+
+
+def draw_bank(levels: int, sides: int) -> list[Tensor]:
+    """Return signal, taps and bias: fixed values."""
     source = torch.Generator().manual_seed(0)
-    sizes = (2, 150, 19), (3, 2, 4, 19), (3, 2, 19)
-    arguments = [torch.randn(size, generator=source) for size in sizes]
+    sizes = (2, 150, 19), (levels, sides, 4, 19), (levels, sides, 19)
+    return [torch.randn(size, generator=source) for size in sizes]
 
-    def run(engine: str, x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
-        return apply_bank(x, taps, bias, 1, engine=engine)
 
-    names = ("output", "x", "taps", "bias")
-    return find_difference(partial(run, "cpp"), partial(run, "torch"), arguments, names)
+def _run_engine(engine: str, x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
+    return apply_bank(x, taps, bias, 1, engine=engine)
 
 
 def filter_bank(
@@ -272,7 +324,8 @@ def fake_filter_bank(
     del bias, dilation
     b, length, d = x.shape
     streams = taps.shape[0] + 2 if taps.shape[1] == 2 else 1
-    return x.new_empty(b, length, streams, d), x.new_empty(ENGINES[engine].kept_shape(x, taps))
+    kept = ENGINES[engine].kept_shape(x, taps)
+    return taps.new_empty(b, length, streams, d), taps.new_empty(kept)
 
 
 def filter_bank_backward(
@@ -289,4 +342,32 @@ _bank = register_differentiable(
     filter_bank_backward,
     outputs=("streams", "kept"),
     instead="shifted sums in PyTorch",
+)
+
+
+def silu_conv(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+    """Return SiLU of the stream of a bank with one side, in Triton."""
+    return ACTIVATED.forward(x, taps, bias, dilation)[0]
+
+
+def fake_silu_conv(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+    """Return an empty tensor with the shape of `silu_conv`."""
+    del bias, dilation
+    return taps.new_empty(x.unsqueeze(2).shape)
+
+
+def silu_conv_backward(
+    g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, taps and bias."""
+    g_x, g_taps, g_bias = ACTIVATED.backward(g, x, taps, bias, taps.new_empty(0, *x.shape), dilation)
+    return g_x, g_taps, g_bias if bias is not None else g.new_empty(0)
+
+
+_silu_conv = register_differentiable(
+    silu_conv,
+    fake_silu_conv,
+    silu_conv_backward,
+    outputs=("y",),
+    instead="causal_conv and functional.silu in PyTorch",
 )

@@ -1,18 +1,28 @@
 """The Triton filter bank against PyTorch operations in float64, interpreted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from bank_launches import SUITES, describe_launches
 from interpreted_kernels import prepare_interpreter
 from torch import Tensor
+from torch.nn import functional
 
 from msbench.ops import filters
-from msbench.ops.filters import apply_bank
+from msbench.ops.filters import (
+    apply_bank,
+    causal_conv,
+    check_bank_on_gpu,
+    convolve_silu,
+    decompose,
+    is_bank_on_gpu,
+)
 from msbench.ops.gpu import bank
 from msbench.ops.gpu.bank import SPANS, TritonBankEngine, choose_span, group_levels
 from msbench.ops.gpu.launch import find_missing
+from msbench.ops.scan import dispatch
 
 pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")
 
@@ -59,7 +69,7 @@ def assert_right(values: Sequence[Tensor], dilation: int = 1) -> list[Tensor]:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 21, SPAN - 1, SPAN, SPAN + 1, 2 * SPAN, 2 * SPAN + 5])
 def test_lengths(length: int) -> None:
-    assert_right(arguments(1, length, 2, 2, 4))
+    assert_right(arguments(1, length, 2, 3, 3))
 
 
 @pytest.mark.parametrize(("levels", "k"), [(1, 1), (2, 1), (3, 2), (3, 4), (2, 8)])
@@ -180,3 +190,136 @@ def test_a_gpu_is_filled_and_spans_are_long_where_it_is() -> None:
 def test_launches_of_the_suites_hold_one_group_of_levels() -> None:
     names = [launch.name for launch in describe_launches(SUITES)]
     assert len(names) == len(set(names)) == 2 * len(SUITES)
+
+
+class TestForced:
+    """Through the functions that models call."""
+
+    @pytest.fixture(autouse=True)
+    def forced(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        dispatch._choose.cache_clear()
+        monkeypatch.setenv("MSBENCH_SCAN", "triton")
+        yield
+        dispatch._choose.cache_clear()
+
+    @pytest.fixture
+    def launched(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The numbers of programs of all launches."""
+        programs: list[int] = []
+        plan = bank.plan_launch
+
+        def watch(*args: Any) -> bank.BankLaunch:
+            launch = plan(*args)
+            programs.append(launch.grid[0])
+            return launch
+
+        monkeypatch.setattr(bank, "plan_launch", watch)
+        return programs
+
+    def test_kernels_run_where_they_can(self, launched: list[int]) -> None:
+        x, taps, bias = arguments(1, 5, 2, 2, 3)
+        assert is_bank_on_gpu("cpu")
+        decompose(x, taps, bias)
+        causal_conv(x, taps[0, 0].T, bias[0, 0])
+        convolve_silu(x, taps[0, 0].T, bias[0, 0])
+        assert len(launched) == 3
+        for signal, filters_ in (
+            (x.double(), taps),
+            (x, taps.double()),
+            (x[:, :0], taps),
+            (x, taps.repeat(1, 1, 9, 1)),
+        ):
+            assert decompose(signal, filters_).shape == (1, signal.shape[1], 4, 2)
+            convolve_silu(signal, filters_[0, 0].T)
+        assert len(launched) == 3
+
+    @pytest.mark.parametrize("length", [1, 4, SPAN - 1, SPAN + 1, 2 * SPAN + 3])
+    @pytest.mark.parametrize(("dilation", "biased"), [(1, True), (1, False), (3, True)])
+    def test_convolution_with_silu(
+        self, length: int, dilation: int, biased: bool, launched: list[int]
+    ) -> None:
+        x, taps, *bias = arguments(2, length, 3, 1, 4, sides=1, biased=biased)
+        values = [x, taps[0, 0].T, *(each[0, 0] for each in bias)]
+
+        def run(double: bool) -> list[Tensor]:
+            leaves = [value.double() if double else value.detach() for value in values]
+            x, weight, *rest = [leaf.requires_grad_() for leaf in leaves]
+            y = convolve_silu(x, weight, rest[0] if rest else None, dilation)
+            weights = torch.linspace(-1, 2, y.numel(), dtype=torch.float64).sin().view(y.shape).to(y.dtype)
+            return [y.detach(), *torch.autograd.grad((y * weights).sum(), [x, weight, *rest])]
+
+        found = run(double=False)
+        assert len(launched) == 2
+        expected = run(double=True)
+        assert len(launched) == 2
+        for one, truth in zip(found, expected, strict=True):
+            assert one.shape == truth.shape
+            assert float((one - truth).abs().max() / truth.abs().max().clamp_min(1e-30)) < 2e-6
+        assert all(torch.equal(one, two) for one, two in zip(found, run(double=False), strict=True))
+
+    @pytest.mark.filterwarnings("ignore:overflow")  # of the interpreter; a GPU has no such warning
+    def test_silu_of_large_numbers(self) -> None:
+        x = torch.tensor([-1e4, -200.0, -88.0, 0.0, 88.0, 200.0, 1e4]).view(1, -1, 1).requires_grad_()
+        y = convolve_silu(x, torch.ones(1, 1))
+        torch.testing.assert_close(y, functional.silu(x))
+        torch.testing.assert_close(
+            torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(functional.silu(x).sum(), x)[0]
+        )
+
+    def test_half_precision_signal(self) -> None:
+        x, taps, bias = arguments(1, 9, 3, 1, 4, sides=1)
+        signal = x.bfloat16().requires_grad_()
+        for convolve in (causal_conv, convolve_silu):
+            y = convolve(signal, taps[0, 0].T, bias[0, 0])
+            assert y.dtype == torch.float32
+            assert torch.equal(y, convolve(x.bfloat16().float(), taps[0, 0].T, bias[0, 0]))
+            assert torch.autograd.grad(y.sum(), signal)[0].dtype == torch.bfloat16
+
+    def test_function_transforms_and_compiled_graphs(self) -> None:
+        x, taps, bias = arguments(3, 5, 2, 1, 3, sides=1)
+        weight = taps[0, 0].T
+
+        def convolve(one: Tensor) -> Tensor:
+            return convolve_silu(one.unsqueeze(0), weight, bias[0, 0]).squeeze(0)
+
+        torch.testing.assert_close(torch.vmap(convolve)(x), convolve_silu(x, weight, bias[0, 0]))
+        jacobian = torch.func.jacrev(convolve)(x[0])
+        expected = torch.func.jacrev(convolve)(x[0].double())
+        torch.testing.assert_close(jacobian, expected.float())
+        half = x.bfloat16()
+        with torch._subclasses.FakeTensorMode() as mode:
+            found = convolve_silu(mode.from_tensor(half), mode.from_tensor(weight))
+        assert (found.shape, found.dtype) == (x.shape, torch.float32)
+        compiled = torch.compile(convolve, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x[0]), convolve(x[0]))
+
+    @pytest.mark.parametrize("silu", [False, True])
+    def test_a_wrong_kernel_is_found(self, silu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        sizes = filters.draw_bank
+
+        def draw(levels: int, sides: int) -> list[Tensor]:
+            x, *rest = sizes(levels, sides)
+            return [x[:1, :7], *rest]
+
+        monkeypatch.setattr(filters, "draw_bank", draw)
+        assert check_bank_on_gpu("cpu") == ""
+        engine = filters.ACTIVATED if silu else filters.ENGINES["triton"]
+        right = engine.backward
+
+        def wrong(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+            g_x, g_taps, g_bias = right(*args)
+            return g_x, g_taps * 1.001, g_bias
+
+        monkeypatch.setattr(engine, "backward", wrong)
+        assert check_bank_on_gpu("cpu").startswith("its taps is off by")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_without_a_gpu_silu_follows_the_convolution(dtype: torch.dtype) -> None:
+    signal, taps, offsets = (each.to(dtype) for each in arguments(2, 40, 5, 1, 4, sides=1))
+    assert not is_bank_on_gpu("cpu")
+    x, weight, bias = (each.contiguous().requires_grad_() for each in (signal, taps[0, 0].T, offsets[0, 0]))
+    y, expected = convolve_silu(x, weight, bias), functional.silu(causal_conv(x, weight, bias))
+    assert torch.equal(y, expected)
+    ours, theirs = (torch.autograd.grad(each.sin().sum(), (x, weight, bias)) for each in (y, expected))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from msbench.ops.gpu.launch import load_kernels, use_device_of
 
+NAME = "triton"
 KERNELS = "msbench.ops.gpu.bank_kernels"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MOST_TAPS = 24
@@ -24,6 +25,12 @@ SPANS = (512, 256, 128, 64, 32)
 """Steps of a program. It reads what its filters reach outside of them as well, mostly from L2."""
 PROGRAMS = (6000, 3000)
 """Programs that fill a GPU of 132 multiprocessors twice, forward and backward."""
+
+
+def is_supported(x: Tensor, taps: Tensor) -> bool:
+    """Return True if x (b, l, d) and taps (S, sides, k, d) have dtypes and sizes that the kernels take."""
+    dtypes = x.dtype in DTYPES and taps.dtype in DTYPES
+    return dtypes and x.numel() > 0 and taps.shape[2] <= MOST_TAPS
 
 
 class BankShape(NamedTuple):

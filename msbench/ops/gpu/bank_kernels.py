@@ -116,12 +116,6 @@ def filter_window(window, taps, bias, s: tl.constexpr, t, B: tl.constexpr):
 
 
 @triton.jit
-def sigmoid(x):
-    """Return 1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + tl.exp(-x))
-
-
-@triton.jit
 def filter_chunk(past, x, taps, bias, B: tl.constexpr):
     """Return the past of the next chunk, and the outputs of a chunk: all high-passes, then the last low-pass.
 
@@ -171,7 +165,7 @@ def bank_forward(x, taps, bias, streams, low, length, span, x_row, x_step, dilat
                 tl.store(at_high, out[s * B.STEPS + i], mask=inside)
             y = out[HIGHS * B.STEPS + i]
             if B.SILU:
-                y = y * sigmoid(y)
+                y = y * tl.sigmoid(y)
             tl.store(p_low + i * dilation * B.LOW, y, mask=inside)
         p_out += B.STEPS * dilation * (B.M * B.D)
         p_low += B.STEPS * dilation * B.LOW
@@ -301,7 +295,7 @@ def through_silu(g, x, B: tl.constexpr):
     """Return the gradients of the inputs of SiLU."""
     out = ()
     for i in tl.static_range(B.STEPS):
-        share = sigmoid(x[i])
+        share = tl.sigmoid(x[i])
         out = out + (g[i] * share * (1.0 + x[i] * (1.0 - share)),)
     return out
 
