@@ -48,7 +48,7 @@ from msbench.models.selective import (
 from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
 from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
 from msbench.ops.gate import apply_gate
-from msbench.ops.scan.fused import makes_inputs
+from msbench.ops.scan.fused import count_kept_inputs
 
 
 class MultiScale(nn.Module):
@@ -195,7 +195,9 @@ def count_activations(config: MsSsmConfig, device: str) -> float:
     convolved = 2.0 if config.input_conv else 0.0
     outside, m = count_kept_streams(config) + mlp + convolved, config.streams
     if config.ssm == "s6":
-        counted = 0 if makes_inputs(device) or is_only_scanned(config) else m  # as inputs of the scan
+        counted = (
+            0 if count_kept_inputs(device) == 0 or is_only_scanned(config) else m
+        )  # as inputs of the scan
         return count_scan_activations(width, device, m, count_states(config), outside - counted)
     return compute_inner_width(width) * (7 + outside) * (1 + config.bidirectional)
 

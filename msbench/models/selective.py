@@ -23,7 +23,7 @@ from torch.nn import functional
 from msbench.config.selective import SsmConfig
 from msbench.models.layers import require_full_precision
 from msbench.ops.filters import causal_conv, convolve_silu
-from msbench.ops.scan.fused import makes_inputs
+from msbench.ops.scan.fused import count_kept_inputs
 from msbench.ops.scan.reference import step_sizes, working_dtype
 
 SMALLEST_STEP = 1e-4
@@ -169,9 +169,8 @@ def count_scan_activations(
 ) -> float:
     """Return the numbers that one position of one layer keeps, see `msbench.models.family.Family`.
 
-    Per channel one state in 16, ten arrays of the inner width, and the arrays `outside` of the scan. If the
-    kernel of the device type does not compute step sizes and streams itself, each stream adds its input, its
-    step size before and after the softplus, and a copy in the memory order of the scan.
+    Per channel one state in 16, ten arrays of the inner width, the arrays `outside` of the scan, and those of
+    each stream that the scan of the device type keeps.
     """
-    arrays = 10 + outside + (0 if makes_inputs(device) else 4 * streams)
+    arrays = 10 + outside + count_kept_inputs(device) * streams
     return compute_inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)

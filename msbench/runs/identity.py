@@ -48,6 +48,8 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.scan.engines:ENGINES": ("msbench.ops.scan.torch_engine:TorchScanEngine",),
     "msbench.ops.scan.fused:_fused_scan": (),
     "msbench.ops.scan.fused:is_fused_native": (),
+    "msbench.ops.scan.fused:low_rank_scan": ("msbench.ops.scan.fused:scan_low_rank",),
+    "msbench.ops.scan.fused:multi_scale_scan": ("msbench.ops.scan.fused:scan_streams",),
 }
 """What counts in place of kernels in C++ and Triton: the same in PyTorch; for their choice, nothing.
 

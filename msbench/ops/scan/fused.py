@@ -2,9 +2,10 @@
 
 As separate tensors step sizes and streams are each as large as all streams together, and so are their
 gradients. The C++ scan computes both a few cache lines at a time, recomputes them in the backward, and stores
-neither.
+neither. The Triton scan has a kernel for step sizes, and keeps the streams but no step sizes.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from msbench.ops.filters import apply_bank, check_bank, decompose
 from msbench.ops.operators import mark_constant, needs_gradient, register_differentiable
 from msbench.ops.scan import native_engine
-from msbench.ops.scan.dispatch import find_difference, selective_scan, uses_native
+from msbench.ops.scan.dispatch import find_difference, selective_scan, uses_native, uses_triton
 from msbench.ops.scan.reference import (
     Discretisation,
     check_scan_shapes,
@@ -24,7 +25,9 @@ from msbench.ops.scan.reference import (
     selective_scan_reference,
     space_rows,
     step_sizes,
+    working_dtype,
 )
+from msbench.ops.scan.triton_low_rank import run_low_rank
 
 Gradients = tuple[
     Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
@@ -50,14 +53,12 @@ def low_rank_scan(
     low (b, l, m, r), weight (m, d, r), bias (m, d); the other arguments and the precision are as in
     `msbench.ops.scan.dispatch.selective_scan`. Second derivatives need both steps in PyTorch.
     """
-    check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
+    tensors = u, low, weight, bias, A, B, C, skip, mix
+    if not is_made_in_triton(weight, tensors):
+        return scan_low_rank(*tensors, discretisation=discretisation)
+    check_low_rank(*tensors)
     with torch.autocast(u.device.type, enabled=False):
-        u_, low, weight, bias, *rest = promote((u, low, weight, bias, A, B, C, skip, mix))
-        if is_fused(u, weight):
-            tensors = (u_, None, None, low, weight, bias, *rest)
-            return run_fused(*tensors, discretisation=discretisation).to(u.dtype)
-        dt = step_sizes(low, weight, bias)
-        return selective_scan(u_, dt, *rest, discretisation=discretisation).to(u.dtype)
+        return run_low_rank(*tensors, discretisation=discretisation).to(u.dtype)
 
 
 def multi_scale_scan(
@@ -79,6 +80,55 @@ def multi_scale_scan(
 
     filters (S, 2, k, d) and filter_bias (S, 2, d) are as in `msbench.ops.filters.decompose`; m is S + 2.
     """
+    tensors = low, weight, bias, A, B, C, skip, mix
+    if mix is None or not is_made_in_triton(weight, (x, filters, filter_bias, *tensors)):
+        return scan_streams(x, filters, filter_bias, *tensors, discretisation=discretisation)
+    check_bank(x, filters, filter_bias)
+    with torch.autocast(x.device.type, enabled=False):
+        streams = decompose(x, filters, filter_bias)
+    return low_rank_scan(streams, *tensors, discretisation=discretisation).to(x.dtype)
+
+
+def scan_low_rank(
+    u: Tensor,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None = None,
+    mix: Tensor | None = None,
+    *,
+    discretisation: Discretisation = "euler",
+) -> Tensor:
+    """Compute `low_rank_scan` in C++, or by operations that follow each other."""
+    check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
+    with torch.autocast(u.device.type, enabled=False):
+        u_, low, weight, bias, *rest = promote((u, low, weight, bias, A, B, C, skip, mix))
+        if is_fused(u, weight):
+            tensors = (u_, None, None, low, weight, bias, *rest)
+            return run_fused(*tensors, discretisation=discretisation).to(u.dtype)
+        dt = step_sizes(low, weight, bias)
+        return selective_scan(u_, dt, *rest, discretisation=discretisation).to(u.dtype)
+
+
+def scan_streams(
+    x: Tensor,
+    filters: Tensor,
+    filter_bias: Tensor | None,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    mix: Tensor,
+    *,
+    discretisation: Discretisation = "euler",
+) -> Tensor:
+    """Compute `multi_scale_scan` in C++, or by operations that follow each other."""
     check_bank(x, filters, filter_bias)
     if mix is None:
         raise ValueError("mix is missing: without it, decompose and low_rank_scan give every stream")
@@ -109,14 +159,61 @@ def check_low_rank(
     check_scan_shapes((u, like_dt, A, B, C, skip, mix))
 
 
+def is_made_in_triton(weight: Tensor, tensors: Sequence[Tensor | None]) -> bool:
+    """Return True if step sizes are computed in Triton: of rank 1 at least, and without float64."""
+    single = working_dtype(tensors) == torch.float32
+    return weight.numel() > 0 and single and is_low_rank_triton(weight.device.type)
+
+
+@mark_constant
+def is_low_rank_triton(device: str) -> bool:
+    """Return True if step sizes are computed in Triton on a device type: with the Triton scan."""
+    return uses_triton(device, "scan with low-rank step sizes", check_low_rank_scan)
+
+
+def check_low_rank_scan(device: str) -> str:
+    """Return the first wrong output or gradient of the Triton kernels, or an empty string."""
+    b, length, m, d, n, r = 2, 70, 2, 19, 5, 3
+    source = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=source)
+
+    steps = normal(b, length, m, r), normal(m, d, r) * 0.3, normal(m, d) - 3
+    rest = -normal(m, d, n).abs(), normal(b, length, m, n), normal(b, length, m, n)
+    arguments = normal(b, length, m, d), *steps, *rest, normal(m, d), normal(b, length, m)
+    return find_difference(
+        partial(run_low_rank, discretisation="euler"),
+        scan_low_rank_by_parts,
+        [x.to(device) for x in arguments],
+        (NAMES[0], "u", *NAMES[4:]),
+    )
+
+
+def scan_low_rank_by_parts(u: Tensor, low: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor) -> Tensor:
+    """Compute `low_rank_scan` in separate PyTorch operations."""
+    return selective_scan_reference(u, step_sizes(low, weight, bias), *rest)
+
+
 def is_fused(u: Tensor, weight: Tensor) -> bool:
-    """Return True if the kernel in use computes its inputs itself."""
+    """Return True if the C++ kernel computes its inputs itself."""
     return weight.numel() > 0 and makes_inputs(u.device.type)
 
 
 def makes_inputs(device: str) -> bool:
     """Return True if the kernel of a device type computes step sizes and streams itself."""
     return device == "cpu" and is_fused_native()
+
+
+def count_kept_inputs(device: str) -> int:
+    """Return the arrays of each stream that the scan of a device type keeps of its inputs.
+
+    In PyTorch operations these are the stream, its step sizes before and after the softplus, and a copy in
+    the memory order of the scan.
+    """
+    if makes_inputs(device):
+        return 0
+    return 1 if is_low_rank_triton(device) else 4
 
 
 @mark_constant

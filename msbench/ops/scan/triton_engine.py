@@ -46,8 +46,8 @@ class TritonScanEngine:
         b, length, m, d = u.shape
         shape = choose_forward_shape(self._problem(tensors, scaled), keep=keep)
         outputs = shape.M // shape.STREAMS
-        y = u.new_empty(b, length, outputs, d)
-        kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
+        y = A.new_empty(b, length, outputs, d)
+        kept = A.new_empty(self.kept_shape(u, A) if keep else 0)
         with use_device_of(u):
             ready = u, dt, A, pack_pairs(tensors, shape), u if skip is None else skip
             load_kernels(KERNELS).scan_forward[(b * outputs * shape.BLOCKS,)](
@@ -63,10 +63,15 @@ class TritonScanEngine:
         """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.backward(arguments, kept, gy, scaled=scaled)
-        tensors, kept, gy = arrange_rows(arguments), kept.contiguous(), gy.contiguous()
+        u, dt, A, B, C, skip, mix = self.find_gradients(arguments, kept, gy, scaled=scaled)
+        return u, sum_groups(dt, dt.shape[2] // u.shape[2]), A, B, C, skip, mix
+
+    def find_gradients(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
+        """Return the gradients, each in the dtype of its argument; that of dt by groups, (b, l, M, d)."""
+        tensors = arrange_rows(arguments)
         shape = choose_backward_shape(self._problem(tensors, scaled))
         with use_device_of(gy):
-            return PartialGradients(tensors, shape).compute(kept, gy)
+            return PartialGradients(tensors, shape).compute(kept.contiguous(), gy.contiguous())
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
         """Return the shape of the kept states: one per `every` steps, channels last, groups zero-padded."""
@@ -100,25 +105,22 @@ class PartialGradients:
     """The partial gradients, one per program, summed in a fixed order: those of B and C after each launch."""
 
     def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
-        u, _, A, B, _, skip, mix = tensors
-        b, length, m, d = u.shape
+        u, dt, A, B, C, skip, mix = tensors
+        b, length, _, d = u.shape
         self.tensors, self.shape, self.words = tensors, shape, pack_pairs(tensors, shape)
-        self.u, self.dt = u.new_empty(2, b, length, shape.M, d).unbind(0)
-        self.states = u.new_empty(b, shape.M, shape.N, d)
-        self.A = u.new_empty(b, *A.shape)
-        self.skip = None if skip is None else u.new_empty(b, m, d)
-        self.B, self.C = u.new_empty(2, *B.shape).unbind(0)
-        self.mix = None if mix is None else u.new_empty(mix.shape)
+        self.u, self.dt = (x.new_empty(b, length, shape.M, d) for x in (u, dt))
+        self.states, self.A = A.new_empty(b, shape.M, shape.N, d), A.new_empty(b, *A.shape)
+        self.skip = None if skip is None else skip.new_empty(b, *skip.shape)
+        self.B, self.C = (x.new_empty(x.shape) for x in (B, C))
+        self.mix = None if mix is None else mix.new_empty(mix.shape)
         self.packing = make_packing_shape(shape)
 
     def compute(self, kept: Tensor, gy: Tensor) -> Arguments:
         """Return all gradients."""
         for launch in self.list_launches():
             self.run(launch, kept, gy)
-        (b, length, m, d), groups = self.tensors[0].shape, self.shape.GROUPS
-        u, dt = (x if groups == 1 else x.view(b, length, m, -1, d).sum(3) for x in (self.u, self.dt))
-        skip = None if self.skip is None else self.skip.sum(0)
-        return u, dt, self.A.sum(0), self.B, self.C, skip, self.mix
+        u, skip = sum_groups(self.u, self.shape.GROUPS), None if self.skip is None else self.skip.sum(0)
+        return u, self.dt, self.A.sum(0), self.B, self.C, skip, self.mix
 
     def list_launches(self) -> Iterator[Launch]:
         """Yield the launches of the backward, each example's from its end.
@@ -142,8 +144,8 @@ class PartialGradients:
         first_step = launch.first * shape.EVERY
         steps = min((launch.last + 1) * shape.EVERY, length) - first_step
         programs = launch.examples * shape.M * shape.BLOCKS
-        parts = u.new_empty(launch.examples * steps * packing.count_part_bytes() // 4)
-        saved = u.new_empty(programs, shape.SLOTS * shape.KN * shape.K * 32)
+        parts = A.new_empty(launch.examples * steps * packing.count_part_bytes() // 4)
+        saved = A.new_empty(programs, shape.SLOTS * shape.KN * shape.K * 32)
         load_kernels(KERNELS).scan_backward[(programs,)](
             *(u, dt, A, self.words, u if skip is None else skip, u if mix is None else mix, kept, gy, saved),
             *(self.states, self.u, self.dt, self.A, parts, u if self.skip is None else self.skip),
@@ -156,6 +158,11 @@ class PartialGradients:
             *(launch.examples, steps, length, launch.example, first_step),
             *(C.stride(2), 0 if mix is None else mix.stride(2), packing),
         )
+
+
+def sum_groups(x: Tensor, groups: int) -> Tensor:
+    """Return x (b, l, m groups, d) summed over the groups of a stream."""
+    return x if groups == 1 else x.view(*x.shape[:2], -1, groups, x.shape[3]).sum(3)
 
 
 def choose_examples(shape: KernelShape, most: int, b: int) -> int:

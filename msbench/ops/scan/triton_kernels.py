@@ -70,7 +70,7 @@ def load_channels(pointer, left, S: tl.constexpr):
         x = tl.load(pointer + channels(S))
     else:
         x = tl.load(pointer + channels(S), mask=left > channels(S), other=0.0)
-    return x
+    return x.to(tl.float32)
 
 
 @triton.jit
@@ -308,7 +308,9 @@ def forward_steps(
             if S.SKIP:
                 skipped = skips[s] * x[0]
                 if S.MIXED:
-                    skipped = skipped * tl.load(p_mix + (i * S.M_IN + s // S.GROUPS) * mix_stride)
+                    skipped = skipped * tl.load(p_mix + (i * S.M_IN + s // S.GROUPS) * mix_stride).to(
+                        tl.float32
+                    )
                 passed += skipped
         read = tl.sum(y[0], axis=0, keep_dims=True)
         for p in tl.static_range(1, S.COUNT):
@@ -507,7 +509,7 @@ def load_gradient(p_gy, p_mix, i, mix_stride, left, S: tl.constexpr):
     gy = load_channels(p_gy + i * (S.D if S.MIXED else S.M_IN * S.D), left, S)
     weight = 1.0
     if S.MIXED and S.SKIP:
-        weight = tl.load(p_mix + i * S.M_IN * mix_stride)
+        weight = tl.load(p_mix + i * S.M_IN * mix_stride).to(tl.float32)
     return gy, weight
 
 
