@@ -35,6 +35,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.filters:is_bank_native": (),
     "msbench.ops.filters:is_bank_on_gpu": (),
     "msbench.ops.gate:is_gate_on_gpu": (),
+    "msbench.ops.layer_norm:is_layer_norm_on_gpu": (),
     "msbench.ops.linear_scan:ENGINES": ("msbench.ops.linear_scan:TorchLinearEngine",),
     "msbench.ops.linear_scan:is_linear_native": (),
     "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),

@@ -25,9 +25,9 @@ class RowTiles(NamedTuple):
     each: int
 
 
-def cut_into_tiles(rows: int, d: int) -> RowTiles:
-    """Return the tiles of an array (rows, d)."""
-    columns = min(WIDEST, round_up_to_power(d))
+def cut_into_tiles(rows: int, d: int, widest: int = WIDEST) -> RowTiles:
+    """Return the tiles of an array (rows, d), with blocks of at most `widest` channels."""
+    columns = min(widest, round_up_to_power(d))
     blocks, tiles = -(-d // columns), -(-rows // (TILE // columns))
     each = max(1, -(-tiles * blocks // PROGRAMS))
     return RowTiles(TILE // columns, columns, blocks, tiles, -(-tiles // each), each)
