@@ -20,6 +20,7 @@ from msbench.ops.batch_norm import (
     spread_batch_norm,
     track_moments,
 )
+from msbench.ops.layer_norm import layer_norm
 
 
 class Padding(NamedTuple):
@@ -85,12 +86,34 @@ class MaskedBatchNorm(nn.Module):
         return y
 
 
+class MaskedLayerNorm(nn.LayerNorm):
+    """A layer norm whose padding can become 0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, eps=EPSILON)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map x (b, l, d) to (b, l, d), times the mask (b, l, 1) if it is given."""
+        return layer_norm(x, mask, self.weight, self.bias)
+
+
+class MaskedRmsNorm(nn.RMSNorm):
+    """An RMS norm whose padding can become 0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, eps=EPSILON)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map x (b, l, d) to (b, l, d), times the mask (b, l, 1) if it is given."""
+        return layer_norm(x, mask, self.weight, None)
+
+
 def build_norm(config: ClassifierConfig) -> nn.Module:
     """Return a norm over d, to be applied by `normalise`."""
     width = config.d_model
     if config.norm == "batch":
         return MaskedBatchNorm(width, config.batch_norm_momentum)
-    return nn.LayerNorm(width, eps=EPSILON) if config.norm == "layer" else nn.RMSNorm(width, eps=EPSILON)
+    return MaskedLayerNorm(width) if config.norm == "layer" else MaskedRmsNorm(width)
 
 
 def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
@@ -98,8 +121,8 @@ def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -
     if isinstance(norm, MaskedBatchNorm):
         batch: Tensor = norm(x, mask, zero=zero)
         return batch
-    y: Tensor = norm(x)
-    return y * mask if zero else y
+    y: Tensor = norm(x, mask if zero else None)
+    return y
 
 
 def build_gelu(config: ClassifierConfig) -> nn.GELU:
