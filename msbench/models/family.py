@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.ops.linear_scan import is_linear_native
-from msbench.ops.lti_scan import is_lti_native
+from msbench.ops.linear_scan import is_linear_native, is_linear_on_gpu
+from msbench.ops.lti_scan import is_lti_native, is_lti_on_gpu
 from msbench.ops.scan.dispatch import kernel_name
 
 Cost = Literal["l", "l log l", "l sqrt l", "l^2"]
@@ -54,4 +54,6 @@ def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same
 
 def name_recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
     """Return the name of the implementation of `linear_scan` and `lti_scan` on a device type."""
+    if is_linear_on_gpu(device) and is_lti_on_gpu(device):
+        return "triton"
     return "cpp" if device == "cpu" and is_linear_native() and is_lti_native() else "torch"

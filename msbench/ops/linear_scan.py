@@ -1,6 +1,6 @@
-"""The elementwise linear recurrence of the LRU and the RG-LRU, in C++ and in PyTorch operations.
+"""The elementwise linear recurrence of the LRU and the RG-LRU, in C++, in Triton and in PyTorch operations.
 
-In PyTorch, for devices other than the CPU and without a compiler, two steps combine to one:
+In PyTorch, for float64 on a GPU, other devices and without a compiler, two steps combine to one:
 ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state comes from the same
 recurrence at half the length, and the states between from those. The number of operations grows with log2 of
 the length, and they process twice the number of elements in total. Decays are only multiplied: quotients of
@@ -8,13 +8,15 @@ their cumulative products underflow to 0/0 after a few fast steps.
 """
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from msbench.ops import native_library
+from msbench.ops.gpu.recurrences import run_gpu_recurrence
 from msbench.ops.operators import mark_constant, register_differentiable
-from msbench.ops.scan.dispatch import find_difference, uses_native
+from msbench.ops.scan.dispatch import find_difference, uses_native, uses_triton
 
 
 def linear_scan(a: Tensor, x: Tensor) -> Tensor:
@@ -165,8 +167,24 @@ def is_linear_native() -> bool:
     return uses_native("linear scan", check_native_linear_scan)
 
 
+@mark_constant
+def is_linear_on_gpu(device: str) -> bool:
+    """Return True if the Triton engine is used on a device type: with the Triton scan."""
+    return device in ("cuda", "cpu") and uses_triton(device, "linear scan", check_triton_linear_scan)
+
+
 def check_native_linear_scan() -> str:
-    """Return the first fault of the C++ engine on small problems, or an empty string.
+    """Return the first fault of the C++ engine on small problems, or an empty string."""
+    return _find_fault("cpu", lambda a, x: _apply_engine(a, x, "cpp"))
+
+
+def check_triton_linear_scan(device: str) -> str:
+    """Return the first fault of the Triton engine on small problems on a device type, or an empty string."""
+    return _find_fault(device, run_gpu_recurrence)
+
+
+def _find_fault(device: str, run: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """Return the first fault of an engine.
 
     The problems have several spans of steps and blocks of channels, an odd number of channels, and slow
     decays, because a fast decay hides a fault in the carried state.
@@ -177,15 +195,10 @@ def check_native_linear_scan() -> str:
     decays = [torch.exp(-0.1 * x.abs()) for x in rates[:3]]
     decays += [torch.polar(torch.exp(-0.1 * x.abs()), x) for x in rates[3:]]
     for a in decays:
-        x = torch.randn(size, generator=source, dtype=a.dtype)
-        if fault := find_difference(_run_native, linear_scan_reference, (a, x), ("output", "a", "x")):
+        values = [y.to(device) for y in (a, torch.randn(size, generator=source, dtype=a.dtype))]
+        if fault := find_difference(run, linear_scan_reference, values, ("output", "a", "x")):
             return fault
     return ""
-
-
-def _run_native(a: Tensor, x: Tensor) -> Tensor:
-    h: Tensor = _recurrence(a, x, "cpp")
-    return h
 
 
 def linear_recurrence(a: Tensor, x: Tensor, engine: str) -> Tensor:
@@ -204,10 +217,20 @@ def linear_recurrence_backward(gh: Tensor, a: Tensor, h: Tensor, engine: str) ->
     return ENGINES[engine].backward(gh, a, h)
 
 
-_recurrence = register_differentiable(
+_apply_engine = register_differentiable(
     linear_recurrence,
     fake_linear_recurrence,
     linear_recurrence_backward,
     outputs=("h",),
     instead="linear_scan_reference",
 )
+
+
+def _recurrence(a: Tensor, x: Tensor, engine: str) -> Tensor:
+    """Return the states by an engine; in place of PyTorch operations by Triton, where that is used."""
+    single = x.dtype in (torch.float32, torch.complex64) and x.numel() > 0
+    if engine == "torch" and single and is_linear_on_gpu(x.device.type):
+        h: Tensor = run_gpu_recurrence(a, x)
+    else:
+        h = _apply_engine(a, x, engine)
+    return h

@@ -1,8 +1,8 @@
 """The time-invariant diagonal state space model: S4D-Real, in several streams.
 
-It is computed in C++ (``native/recurrences.cpp``) on the CPU. In PyTorch, for other devices and without a
-compiler, chunks of T steps are columns of matrices, and each chunk is computed by matrix products, per
-channel::
+It is computed in C++ (``native/recurrences.cpp``) on the CPU and in Triton (`msbench.ops.gpu.recurrences`) on
+a GPU. In PyTorch, for float64 on a GPU, other devices and without a compiler, chunks of T steps are columns
+of matrices, and each chunk is computed by matrix products, per channel::
 
     y = K u + W' h        h: the states before the chunk        K[t, s] = k[t - s],  k[j] = sum_n w a^j
     h <- a^T h + E u      E[n, s] = a^(T - 1 - s)               W[n, t] = w a^(t + 1)
@@ -12,6 +12,7 @@ of logarithms, never products of decays, so slow ones do not drift. Streams are 
 """
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +20,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from msbench.ops import native_library
+from msbench.ops.gpu.recurrences import LTI_ENGINE, run_gpu_system
 from msbench.ops.linear_scan import run_recurrence, run_reversed
 from msbench.ops.native_library import get_address
 from msbench.ops.operators import mark_constant, needs_gradient, register_differentiable
-from msbench.ops.scan.dispatch import find_difference, uses_native
-from msbench.ops.scan.reference import apply_each, check_sizes, make_contiguous, promote
+from msbench.ops.scan.dispatch import find_difference, uses_native, uses_triton
+from msbench.ops.scan.reference import (
+    apply_each,
+    check_sizes,
+    make_contiguous,
+    promote,
+    sum_streams,
+    working_dtype,
+)
 
 Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 """u, log_decay, weight, skip, mix, as `lti_scan` takes them; or their gradients."""
@@ -53,6 +62,19 @@ def lti_scan(
     `log_decay`, though float32 cannot distinguish exp(-1e-8) from 1. Every tensor gets a gradient; no states
     are kept for that. Second derivatives need `lti_scan_reference`.
     """
+    tensors = (u, log_decay, weight, skip, mix)
+    if is_lti_on_gpu(u.device.type) and working_dtype(tensors) == torch.float32:
+        check_lti_shapes(tensors)
+        with torch.autocast(u.device.type, enabled=False):
+            if (out := run_triton(tensors)) is not None:
+                return out
+    return scan_by_engine(u, log_decay, weight, skip, mix)
+
+
+def scan_by_engine(
+    u: Tensor, log_decay: Tensor, weight: Tensor, skip: Tensor | None = None, mix: Tensor | None = None
+) -> Tensor:
+    """Compute `lti_scan` in C++ or in PyTorch operations."""
     tensors = (u, log_decay, weight, skip, mix)
     check_lti_shapes(tensors)
     native = u.device.type == "cpu" and u.numel() > 0 and is_lti_native()
@@ -296,21 +318,52 @@ def is_lti_native() -> bool:
     return uses_native("time-invariant scan", check_native_lti_scan)
 
 
+@mark_constant
+def is_lti_on_gpu(device: str) -> bool:
+    """Return True if the Triton engine is used on a device type: with the Triton scan."""
+    return device in ("cuda", "cpu") and uses_triton(device, "time-invariant scan", check_triton_lti_scan)
+
+
+def run_triton(tensors: Tensors) -> Tensor | None:
+    """Return the output by the Triton engine, or None if there are too many states for its registers.
+
+    Only `u` stays in half precision. Streams that do not fit into one program together are mixed afterwards.
+    """
+    u, (log_decay, weight, skip, mix) = tensors[0], promote(tensors[1:])
+    if not LTI_ENGINE.describe_limit((u, log_decay, weight, skip, mix)):
+        of_mix = mix is not None and needs_gradient([mix])
+        out: Tensor = run_gpu_system(u, log_decay, weight, skip, mix, of_mix)
+        return out
+    if mix is None or (y := run_triton((u, log_decay, weight, skip, None))) is None:
+        return None
+    return sum_streams(y.to(mix.dtype), mix).to(u.dtype)
+
+
 def check_native_lti_scan() -> str:
-    """Return the first fault of the C++ engine on small problems, or an empty string.
+    """Return the first fault of the C++ engine on small problems, or an empty string."""
+    return _find_fault("cpu", lambda tensors: _run(tensors, "cpp"))
+
+
+def check_triton_lti_scan(device: str) -> str:
+    """Return the first fault of the Triton engine on small problems on a device type, or an empty string."""
+    return _find_fault(device, run_triton)
+
+
+def _find_fault(device: str, run: Callable[[Tensors], Any]) -> str:
+    """Return the first fault of an engine.
 
     The problems have several spans of steps and blocks of channels, an odd number of channels, and slow
     decays, because a fast decay hides a fault in the carried state. One mixes its streams.
     """
     source = torch.Generator().manual_seed(0)
     sizes = (2, 50, 3, 19), (3, 19, 13), (3, 19, 13), (3, 19), (2, 50, 3)
-    u, rate, *rest = (torch.randn(size, generator=source) for size in sizes)
+    u, rate, *rest = (torch.randn(size, generator=source).to(device) for size in sizes)
     names = ("output", "u", "log_decay", "weight", "skip", "mix")
     for count in (5, 3):
         arguments = [u, -0.1 * rate.square(), *rest][:count]
         missing = (None,) * (5 - count)
         fault = find_difference(
-            lambda *x, missing=missing: _run((*x, *missing), "cpp"), lti_scan_reference, arguments, names
+            lambda *x, missing=missing: run((*x, *missing)), lti_scan_reference, arguments, names
         )
         if fault:
             return fault

@@ -37,9 +37,11 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.gate:is_gate_on_gpu": (),
     "msbench.ops.layer_norm:is_layer_norm_on_gpu": (),
     "msbench.ops.linear_scan:ENGINES": ("msbench.ops.linear_scan:TorchLinearEngine",),
+    "msbench.ops.linear_scan:_recurrence": ("msbench.ops.linear_scan:_apply_engine",),
     "msbench.ops.linear_scan:is_linear_native": (),
     "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),
     "msbench.ops.lti_scan:is_lti_native": (),
+    "msbench.ops.lti_scan:lti_scan": ("msbench.ops.lti_scan:scan_by_engine",),
     "msbench.ops.residual:is_residual_on_gpu": (),
     "msbench.ops.scan.dispatch:KERNELS": (
         "msbench.ops.scan.engines:run_engine",
