@@ -48,6 +48,7 @@ from msbench.models.selective import (
 from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
 from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
 from msbench.ops.gate import apply_gate
+from msbench.ops.lti_scan import is_lti_on_gpu
 from msbench.ops.scan.fused import count_kept_inputs
 
 
@@ -193,7 +194,7 @@ def count_activations(config: MsSsmConfig, device: str) -> float:
     width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
     mlp = 10.0 if config.block == "vit" else 0.0
     convolved = 2.0 if config.input_conv else 0.0
-    outside, m = count_kept_streams(config) + mlp + convolved, config.streams
+    outside, m = count_kept_streams(config, device) + mlp + convolved, config.streams
     if config.ssm == "s6":
         counted = (
             0 if count_kept_inputs(device) == 0 or is_only_scanned(config) else m
@@ -202,7 +203,7 @@ def count_activations(config: MsSsmConfig, device: str) -> float:
     return compute_inner_width(width) * (7 + outside) * (1 + config.bidirectional)
 
 
-def count_kept_streams(config: MsSsmConfig) -> int:
+def count_kept_streams(config: MsSsmConfig, device: str) -> int:
     """Count arrays of the inner width that hold streams outside of the selective scan."""
     if is_only_scanned(config):
         return 0
@@ -211,7 +212,9 @@ def count_kept_streams(config: MsSsmConfig) -> int:
     streams = (1 + (config.conv_activation == "silu")) * (m if nested else 1)
     mixed_outside = config.mixer_channels != "shared"
     weights = m if mixed_outside and config.mixer != "static" else 0
-    outputs = m if config.ssm != "none" and (config.ssm != "s6" or mixed_outside) else 0
+    # Real systems are mixed inside of their scan, which on a GPU computes their outputs once more.
+    recomputed = config.ssm == "s6" or (not config.paired and is_lti_on_gpu(device))
+    outputs = m if config.ssm != "none" and (mixed_outside or not recomputed) else 0
     copies = m if config.paired and not nested else 0
     return streams + weights + outputs + copies
 
