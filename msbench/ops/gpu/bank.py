@@ -41,7 +41,7 @@ class BankShape(NamedTuple):
     D, M : channels, and streams of the whole bank
     LEVELS, SIDES, K, FILTERS : levels of this group, sides of a level, taps of a filter, all filters
     SIGNAL : True if the signal is a stream of this group
-    LOW : numbers between two steps of the last low-pass signal
+    LOW, LOW_AT : numbers between two steps of the last low-pass signal, and its place in a step
     BIAS, SILU : True if filters have a bias, and if SiLU is applied to the (only) stream
     WIDTH, BLOCKS : channels of a program, and programs for all channels
     STEPS : steps of a chunk
@@ -60,6 +60,7 @@ class BankShape(NamedTuple):
     FILTERS: int
     SIGNAL: bool
     LOW: int
+    LOW_AT: int
     BIAS: bool
     SILU: bool
     WIDTH: int
@@ -90,6 +91,7 @@ def make_shape(taps: Tensor, first: int, stop: int, *, biased: bool, silu: bool,
         FILTERS=own * sides,
         SIGNAL=sides == 2 and first == 0,
         LOW=m * d if stop == levels else d,
+        LOW_AT=(m - 1 - first) * d if stop == levels else 0,
         BIAS=biased,
         SILU=silu,
         WIDTH=WIDTH,
@@ -165,12 +167,14 @@ class TritonBankEngine:
         x, taps, bias = _make_dense(x), taps.contiguous(), None if bias is None else bias.contiguous()
         groups = group_levels(levels, k)
         with use_device_of(x):
-            for (first, stop), low in zip(groups, [*kept.unbind(0), streams[:, :, -1]], strict=True):
+            for (first, stop), inner in zip(groups, [*kept.unbind(0), None], strict=True):
                 shape = make_shape(taps, first, stop, biased=bias is not None, silu=self.silu, forward=True)
                 launch = plan_launch(x, dilation * 2**first, self.programs[0], shape)
                 own = taps[first:stop], taps if bias is None else bias[first:stop]
+                out = streams[:, :, first:]
+                low = out if inner is None else inner
                 load_kernels(KERNELS).bank_forward[launch.grid](
-                    x, *own, streams[:, :, first:], low, *launch.integers, shape, num_warps=1
+                    x, *own, out, low, *launch.integers, shape, num_warps=1
                 )
                 x = low
         return streams, kept
@@ -183,8 +187,7 @@ class TritonBankEngine:
         levels, sides, k, d = taps.shape
         of_taps: list[Tensor] = []
         of_bias: list[Tensor] = []
-        g_low = g[:, :, -1]
-        groups = group_levels(levels, k)
+        g_x, groups = g, group_levels(levels, k)
         with use_device_of(x):
             for (first, stop), signal in zip(
                 groups[::-1], [_make_dense(x), *kept.unbind(0)][::-1], strict=True
@@ -192,10 +195,12 @@ class TritonBankEngine:
                 shape = make_shape(taps, first, stop, biased=bias is not None, silu=self.silu, forward=False)
                 launch = plan_launch(signal, dilation * 2**first, self.programs[1], shape)
                 own = taps[first:stop], taps if bias is None else bias[first:stop]
-                g_signal = torch.empty(x.shape, dtype=signal.dtype, device=x.device)
+                of_streams = g[:, :, first:]
+                of_low = of_streams if stop == levels else g_x
+                g_x = torch.empty(x.shape, dtype=signal.dtype, device=x.device)
                 parts = g.new_empty(launch.parts, shape.SUMS * d, dtype=torch.float32)
                 load_kernels(KERNELS).bank_backward[launch.grid](
-                    *(g[:, :, first:], g_low, signal, *own, g_signal, parts),
+                    *(of_streams, of_low, signal, *own, g_x, parts),
                     *launch.integers,
                     shape,
                     num_warps=1,
@@ -203,8 +208,7 @@ class TritonBankEngine:
                 total, count = parts.sum(0), shape.FILTERS * k * d
                 of_taps.insert(0, total[:count].view(-1, sides, k, d))
                 of_bias.insert(0, total[count:].view(-1 if len(total) > count else 0, sides, d))
-                g_low = g_signal
-        return g_low, _join(of_taps).to(taps.dtype), _join(of_bias).to(taps.dtype)
+        return g_x, _join(of_taps).to(taps.dtype), _join(of_bias).to(taps.dtype)
 
     def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
         """Return the shape of the low-pass signals between groups of levels."""

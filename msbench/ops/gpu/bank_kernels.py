@@ -151,7 +151,7 @@ def bank_forward(x, taps, bias, streams, low, length, span, x_row, x_step, dilat
         past = filter_chunk(past, now, weights, offsets, B)[0]
         now = following
     at = row * length + (phase + first * dilation)
-    p_out, p_low = streams + at * (B.M * B.D) + channel, low + at * B.LOW + channel
+    p_out, p_low = streams + at * (B.M * B.D) + channel, low + at * B.LOW + B.LOW_AT + channel
     for t in range(first, last, B.STEPS):
         p_x += B.STEPS * step
         following = load_chunk(p_x, step, t + B.STEPS, last, channel, B)
@@ -190,7 +190,8 @@ def bank_backward(
     at = row * length + phase + t.to(tl.int64) * dilation
     step = x_step.to(tl.int64) * dilation
     p_x = x + row * x_row + (phase * x_step.to(tl.int64) + (t - B.AHEAD) * step) + channel
-    pointers = p_x, g + at * (B.M * B.D) + channel, g_low + at * B.LOW + channel, g_x + at * B.D + channel
+    p_low = g_low + at * B.LOW + B.LOW_AT + channel
+    pointers = p_x, g + at * (B.M * B.D) + channel, p_low, g_x + at * B.D + channel
     past, later, sums = no_tiles(B.PAST, B), no_tiles(B.REACH * B.SIDES, B), no_tiles(B.SUMS, B)
     now = load_gradients(pointers, step, dilation, t, count, channel, B)
     for _ in range(B.AROUND // B.STEPS):
