@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from null_gpu import NullGpu
 from traffic import (
+    CEILINGS,
     StepMeasurement,
     describe_versions,
     list_cells,
-    read_ceiling_versions,
     read_ceilings,
+    read_versions,
     write_ceilings,
 )
 
@@ -46,7 +47,7 @@ def test_the_file_has_every_cell() -> None:
 
 @pytest.mark.parametrize("suite", ["scifar", "imagenet", "listops", "ptbxl", "lra"])
 def test_steps_cost_what_is_recorded(null_gpu: NullGpu, suite: str) -> None:
-    if (here := describe_versions()) != (recorded := read_ceiling_versions()):
+    if (here := describe_versions()) != (recorded := read_versions(CEILINGS)):
         pytest.skip(f"recorded with {recorded}, this is {here}")
     cells = [cell for cell in list_cells() if cell.startswith(f"{suite}/")]
     measured = [StepMeasurement(**each["step"]) for each in null_gpu.run("traffic.py", *cells)]
@@ -86,4 +87,4 @@ def test_ceilings_are_read_as_they_are_written(
     steps = [OLD, replace(OLD, cell="a/b/d", recomputed=True, milliseconds=0.25)]
     write_ceilings(steps)
     assert list(read_ceilings().values()) == steps
-    assert read_ceiling_versions() == describe_versions()
+    assert read_versions(path) == describe_versions()

@@ -210,9 +210,9 @@ def read_ceilings() -> dict[str, StepMeasurement]:
     return found
 
 
-def read_ceiling_versions() -> str:
-    """Return the versions of PyTorch and Triton with which the ceilings were recorded."""
-    return CEILINGS.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+def read_versions(path: Path) -> str:
+    """Return the versions of PyTorch and Triton with which ceilings were recorded."""
+    return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
 def describe_versions() -> str:
