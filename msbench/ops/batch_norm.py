@@ -75,6 +75,9 @@ def spread_batch_norm(
 
     `total` is the differentiable sum over processes; the moments are those of all of them.
     """
+    if norm.is_supported(x, weight) and is_norm_on_gpu(x.device.type):
+        y, *moments = norm.SpreadNorm.apply(x, mask, weight, bias, total, EPSILON, zero)
+        return y, Moments(*moments)
     x, mask = x.to(weight.dtype), mask.to(weight.dtype)
     sums = total(torch.cat([(x * mask).sum((0, 1)), mask.sum().view(1)]))
     count = sums[-1].detach().clamp(min=1)

@@ -1,6 +1,8 @@
 """The Triton batch norm against PyTorch operations in float64: interpreted on the CPU."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from msbench.ops.batch_norm import (
     frozen_batch_norm,
     masked_batch_norm,
     masked_batch_norm_reference,
+    spread_batch_norm,
     track_moments,
 )
 from msbench.ops.gpu import norm, tiles
@@ -172,6 +175,50 @@ def test_frozen_moments(zero: bool) -> None:
     with_gradients = frozen_batch_norm(leaf, mask, weight, bias, mean, var, zero=zero)
     torch.testing.assert_close(found, with_gradients.detach())
     assert with_gradients.requires_grad
+
+
+class Processes:
+    """Threads that stand for processes, and sum vectors when all have theirs.
+
+    They take turns: the interpreter is for one thread at a time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.turn, self.barrier = threading.Lock(), threading.Barrier(count)
+        self.vectors: dict[int, Tensor] = {}
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of all threads' vectors, in the order of threads."""
+        self.vectors[threading.get_ident()] = x
+        self.turn.release()
+        self.barrier.wait(60)
+        found = torch.stack([self.vectors[key] for key in sorted(self.vectors)]).sum(0)
+        self.barrier.wait(60)
+        self.turn.acquire()
+        return found
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_batch_that_processes_share_equals_one(zero: bool) -> None:
+    x, mask, *affine, weights = arguments(5, 40, 6, far=3.0)  # the last has an example without positions
+    whole = expected([x, mask, *affine, weights], zero)
+    processes = Processes(3)
+
+    def run(part: slice) -> list[Tensor]:
+        leaf, weight, bias = (value.clone().requires_grad_() for value in (x[part], *affine))
+        leaves = leaf, weight, bias
+        with processes.turn:
+            y, moments = spread_batch_norm(leaf, mask[part], weight, bias, processes.total, zero=zero)
+            assert "SpreadNorm" in str(y.grad_fn)
+            return [y.detach(), *moments, *torch.autograd.grad((y * weights[part]).sum(), leaves)]
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(run, [slice(0, 2), slice(2, 4), slice(4, 5)]))
+    joined = [torch.cat(parts) for parts in zip(*((each[0], each[4]) for each in found), strict=True)]
+    summed = [sum(parts) for parts in zip(*(each[5:] for each in found), strict=True)]
+    for one, truth in zip([joined[0], *found[0][1:4], joined[1], *summed], whole, strict=True):
+        torch.testing.assert_close(one, truth.float(), rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(one, other) for one, other in zip(found[0][1:4], found[2][1:4], strict=True))
 
 
 @pytest.mark.parametrize("count", [1.0, 12.0])

@@ -4,6 +4,7 @@ Forward and backward each read x twice. For the backward only x, its mask and mo
 float32 in a fixed order, whatever the type of x.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +29,13 @@ def norm_on_gpu(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, epsilon: float, zero: bool, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute `masked_batch_norm` with y in `dtype`; moments are float32."""
+    mean, var, count = compute_moments(x, mask)
+    y = frozen_norm_on_gpu(x, mask, weight, bias, mean, var, epsilon, zero, dtype)
+    return y, mean, var, count
+
+
+def compute_moments(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean (d,), biased variance (d,) and number of real positions, at least 1."""
     x, mask = x.contiguous(), mask.contiguous()
     d = x.shape[-1]
     rows = x.numel() // d
@@ -39,8 +47,7 @@ def norm_on_gpu(
             x, mask, counts, parts, rows, cut.each, cut.chunks, d, cut.rows, cut.columns
         )
         kernels.merge_moments[count_merging(d)](counts, parts, mean, var, count, cut.chunks, d, **MERGE)
-    y = frozen_norm_on_gpu(x, mask, weight, bias, mean, var, epsilon, zero, dtype)
-    return y, mean, var, count
+    return mean, var, count
 
 
 def fake_norm(x: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -61,22 +68,51 @@ def norm_on_gpu_backward(
     zero: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, weight and bias."""
+    g = g.contiguous()
+    sums = sum_gradients(g, x, mask, mean, var, epsilon, zero)
+    return apply_gradients(g, x, mask, weight, mean, var, count, *sums, epsilon, zero), *sums
+
+
+def sum_gradients(
+    g: Tensor, x: Tensor, mask: Tensor, mean: Tensor, var: Tensor, epsilon: float, zero: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients (d,) of weight and bias."""
     g, x, mask = g.contiguous(), x.contiguous(), mask.contiguous()
     d = x.shape[-1]
-    rows = x.numel() // d
-    cut, kernels = cut_into_tiles(rows, d), load_kernels(KERNELS)
-    parts = make_floats(x, cut.chunks, 2, d)
-    g_x, g_weight, g_bias = make_like(x, x.dtype), make_floats(x, d), make_floats(x, d)
+    cut, kernels = cut_into_tiles(x.numel() // d, d), load_kernels(KERNELS)
+    parts, g_weight, g_bias = make_floats(x, cut.chunks, 2, d), make_floats(x, d), make_floats(x, d)
     with use_device_of(x):
         kernels.gather_gradients[(cut.chunks * cut.blocks,)](
-            g, x, mask, mean, var, parts, rows, cut.each, epsilon, zero, d, cut.rows, cut.columns
+            *(g, x, mask, mean, var, parts, x.numel() // d, cut.each, epsilon),
+            *(zero, d, cut.rows, cut.columns),
         )
         kernels.merge_gradients[count_merging(d)](parts, g_bias, g_weight, cut.chunks, d, **MERGE)
-        kernels.apply_gradients[(cut.tiles * cut.blocks,)](
+    return g_weight, g_bias
+
+
+def apply_gradients(
+    g: Tensor,
+    x: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    count: Tensor,
+    g_weight: Tensor,
+    g_bias: Tensor,
+    epsilon: float,
+    zero: bool,
+) -> Tensor:
+    """Return the gradient of x, from those of weight and bias over all positions that made the moments."""
+    g, x, mask = g.contiguous(), x.contiguous(), mask.contiguous()
+    d, g_x = x.shape[-1], make_like(x, x.dtype)
+    cut = cut_into_tiles(x.numel() // d, d)
+    with use_device_of(x):
+        load_kernels(KERNELS).apply_gradients[(cut.tiles * cut.blocks,)](
             *(g, x, mask, weight.contiguous(), mean, var, count, g_weight, g_bias, g_x),
-            *(rows, epsilon, zero, d, cut.rows, cut.columns),
+            *(x.numel() // d, epsilon, zero, d, cut.rows, cut.columns),
         )
-    return g_x, g_weight, g_bias
+    return g_x
 
 
 def fake_norm_backward(g: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,3 +187,43 @@ apply_norm = register_differentiable(
     instead="masked_batch_norm_reference",
     fake_backward=fake_norm_backward,
 )
+
+
+class SpreadNorm(torch.autograd.Function):
+    """`msbench.ops.batch_norm.spread_batch_norm`; `total` sums vectors over processes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        mask: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        total: Callable[[Tensor], Tensor],
+        epsilon: float,
+        zero: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return y, and mean, variance and number of the real positions of all processes."""
+        own_mean, own_var, _ = compute_moments(x, mask)
+        own_count = mask.sum(dtype=torch.float32)
+        sums = total(torch.cat([own_mean * own_count, own_count.view(1)]))
+        count = sums[-1].clamp(min=1)
+        mean = sums[:-1] / count
+        apart = own_mean - mean
+        var = total(own_count * (own_var + apart * apart)) / count
+        y = frozen_norm_on_gpu(x, mask, weight, bias, mean, var, epsilon, zero, weight.dtype)
+        ctx.save_for_backward(x, mask, weight, mean, var, count)
+        ctx.options = total, epsilon, zero
+        ctx.mark_non_differentiable(mean, var, count)
+        return y, mean, var, count
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, weight and bias."""
+        x, mask, weight, mean, var, count = ctx.saved_tensors
+        total, epsilon, zero = ctx.options
+        g = g.contiguous()
+        own = sum_gradients(g, x, mask, mean, var, epsilon, zero)
+        g_weight, g_bias = total(torch.cat(own)).view(2, -1)
+        g_x = apply_gradients(g, x, mask, weight, mean, var, count, g_weight, g_bias, epsilon, zero)
+        return g_x, None, *own, None, None, None
