@@ -149,8 +149,8 @@ def assert_rounded(half: Tensor, full: Tensor) -> None:
 
 
 def test_half_precision_signal_with_full_precision_taps() -> None:
-    x, taps, bias = arguments(1, 20, 3, 5, 4)
-    engine, g, x = TritonBankEngine(), torch.ones(1, 20, 7, 3), x.bfloat16()
+    x, taps, bias = arguments(1, 9, 3, 4, 4)
+    engine, g, x = TritonBankEngine(), torch.ones(1, 9, 6, 3), x.bfloat16()
     half, full = engine.forward(x, taps, bias, 1), engine.forward(x.float(), taps, bias, 1)
     assert half[0].dtype == half[1].dtype == torch.float32
     assert torch.equal(half[0], full[0])
@@ -162,7 +162,7 @@ def test_half_precision_signal_with_full_precision_taps() -> None:
 
 
 def test_the_same_bits_twice_and_for_spans_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = arguments(1, 2 * SPAN + 1, 3, 3, 4)
+    values = arguments(1, SPAN + 1, 3, 3, 4)
     first, second = results("triton", values), results("triton", values)
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
     monkeypatch.setitem(filters.ENGINES, "triton", TritonBankEngine(programs=(1, 1)))
@@ -233,7 +233,7 @@ class TestForced:
             convolve_silu(signal, filters_[0, 0].T)
         assert len(launched) == 3
 
-    @pytest.mark.parametrize("length", [1, 4, SPAN - 1, SPAN + 1, 2 * SPAN + 3])
+    @pytest.mark.parametrize("length", [1, SPAN - 1, 2 * SPAN + 3])
     @pytest.mark.parametrize(("dilation", "biased"), [(1, True), (1, False), (3, True)])
     def test_convolution_with_silu(
         self, length: int, dilation: int, biased: bool, launched: list[int]
