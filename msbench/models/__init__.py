@@ -80,13 +80,6 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def estimate_activation_bytes(
-    name: str, config: ClassifierConfig, positions: int, device: str = "cpu"
-) -> int:
-    """Estimate the bytes of one training step's activations, for `positions` tokens including padding."""
-    return round(4 * positions * config.layers * find_family(name).count_activations(config, device))
-
-
 def count_states_per_channel(name: str, config: ClassifierConfig) -> int:
     """Return the number of states of one channel of one layer, over all streams and directions."""
     return find_family(name).count_states(config)

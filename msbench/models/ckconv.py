@@ -141,15 +141,9 @@ def build(config: CkConvConfig, info: TaskInfo) -> Classifier:
     return Classifier(config.model_copy(update={"dropout": 0.0}), info, layers, residuals=False)
 
 
-def count_activations(config: CkConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; kernels, which all examples share, are counted as those of a batch of 16."""
-    return 8 * config.d_model + config.d_model**2 / 8
-
-
 FAMILY = Family(
     build,
     count_no_states,
-    count_activations,
     is_causal=lambda config: config.norm_over == "channels",
     cost="l log l",
 )

@@ -271,10 +271,13 @@ class Classifier(nn.Module):
         """True if, in training, an example's logits depend on the other examples of its batch."""
         return any(isinstance(part, MaskedBatchNorm) for part in self.modules())
 
-    def recompute_layers(self, *, on: bool) -> None:
-        """Keep only the layers' inputs for the backward and recompute their forward: the same numbers."""
-        for block in self._blocks():
-            block.recompute = on
+    def recompute_layers(self, count: float) -> None:
+        """Keep only the inputs of the first layers, so many of all blocks, and recompute their forward.
+
+        The numbers are the same.
+        """
+        for index, block in enumerate(self._blocks()):
+            block.recompute = index < count
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs and lengths (int64), as in `msbench.datasets.dataset.Batch`, to logits (b, classes)."""

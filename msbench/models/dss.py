@@ -107,9 +107,4 @@ def build(config: DssConfig, info: TaskInfo) -> Classifier:
     return lti.build_convolved(config, info, lambda: DssSystem(config, horizon), gate=gate)
 
 
-def count_activations(config: DssConfig, device: str) -> float:
-    """See `Family`: without the gate the map's rows, twice the width, are not kept."""
-    return lti.count_activations(config, device) - (0 if config.gate == "full" else 2 * config.d_model)
-
-
-FAMILY = Family(build, lti.count_states, count_activations, cost="l log l")
+FAMILY = Family(build, lti.count_states, cost="l log l")

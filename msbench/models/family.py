@@ -32,19 +32,19 @@ class Family:
     """A model family: functions of a config of its class.
 
     `count_states` counts the real numbers that one channel of one layer carries from step to step, over both
-    directions: 0 if a layer is not a recurrence. `count_activations` counts the numbers that one position of
-    one layer keeps for the backward on a device type. `name_kernel` names the implementation of the
+    directions: 0 if a layer is not a recurrence. `name_kernel` names the implementation of the
     recurrence there. `count_scanned` counts the states of the largest stream in the selective scan, whose
     kernels may have a limit: 0 if the scan is not used.
     """
 
     build: Callable[[Any, TaskInfo], Classifier]
     count_states: Callable[[Any], int]
-    count_activations: Callable[[Any, str], float]
     is_causal: Callable[[Any], bool] = _is_causal
     name_kernel: Callable[[Any, str], str] = _name_no_kernel
     count_scanned: Callable[[Any], int] = count_no_states
     cost: Cost = "l"
+    loop: Literal["none", "positions", "examples"] = "none"
+    """What its layers loop over in Python, so that a trace of all of it would take long."""
 
 
 def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)

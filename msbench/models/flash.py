@@ -119,10 +119,4 @@ def build(config: FlashConfig, info: TaskInfo) -> Classifier:
     return build_classifier(config, info, lambda: FlashUnit(config, info.longest))
 
 
-def count_activations(config: FlashConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`."""
-    keys = 6.5 if config.chunk is None else 9
-    return (4 + 6 * config.expand) * config.d_model + keys * config.key_dim
-
-
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)
+FAMILY = Family(build, count_no_states, is_causal=lambda _config: False)

@@ -257,12 +257,4 @@ def count_states(config: GriffinConfig) -> int:
     return (1 + config.bidirectional) if "recurrent" in list_temporal_blocks(config) else 0
 
 
-def count_activations(config: GriffinConfig, device: str) -> float:
-    """See `Family`."""
-    del device
-    kept = {"recurrent": 16.0 * config.lru_width, "attention": 6.5 * config.d_model}
-    temporal = sum(kept[kind] for kind in list_temporal_blocks(config)) / config.layers
-    return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
-
-
-FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, name_kernel=name_recurrence_kernel)

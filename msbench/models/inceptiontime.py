@@ -114,10 +114,5 @@ def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, groups, residuals=False)
 
 
-def count_activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; the indices of the maxima count twice, being integers of 8 bytes."""
-    return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
-
-
 # Convolutions see both sides.
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)
+FAMILY = Family(build, count_no_states, is_causal=lambda _config: False)

@@ -254,13 +254,4 @@ def count_states(config: LinearAttentionConfig) -> int:
     return config.feature_count // config.head_width * (config.head_width + 1) if config.causal else 0
 
 
-def count_activations(config: LinearAttentionConfig, device: str) -> float:
-    """See `Family`: the features, and of a causal layer the weights within chunks."""
-    del device
-    share = config.feature_count / config.head_width
-    features = {"elu": 13, "cosine": 14, "random": 10 + 4 * share}[config.feature_map]
-    kept = (features + 2 * config.mlp_expand) * config.d_model
-    return kept + (2.5 * config.d_model + CHUNK * config.heads if config.causal else 0)
-
-
-FAMILY = Family(build, count_states, count_activations, is_causal=lambda config: config.causal)
+FAMILY = Family(build, count_states, is_causal=lambda config: config.causal)

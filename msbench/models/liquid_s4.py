@@ -41,7 +41,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family
 from msbench.models.layers import reverse
-from msbench.models.lti import ConvolvedSystem, count_activations, count_states, to_complex
+from msbench.models.lti import ConvolvedSystem, count_states, to_complex
 from msbench.models.s4 import DiscreteS4, DplrSystem, compute_krylov_kernel, stack_parts
 from msbench.ops.convolution import long_convolution
 
@@ -215,15 +215,9 @@ def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
     return build_classifier(config, info, build_block)
 
 
-def count_liquid_activations(config: LiquidS4Config, device: str) -> float:
-    """See `Family`: adds the products and, with ``kb``, the inputs of their convolution."""
-    more = config.degree * (1.1 if config.liquid_kernel == "polyb" else 1.5)
-    return count_activations(config, device) + more * config.d_model * (1 + config.bidirectional)
-
-
 def is_causal(config: LiquidS4Config) -> bool:
     """See `Family`."""
     return not config.bidirectional and config.liquid_kernel != "allcombs"
 
 
-FAMILY = Family(build, count_states, count_liquid_activations, is_causal=is_causal, cost="l log l")
+FAMILY = Family(build, count_states, is_causal=is_causal, cost="l log l")

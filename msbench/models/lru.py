@@ -29,7 +29,7 @@ from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
 from msbench.models.lti import to_complex
-from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states, start_dense
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_states, start_dense
 
 EDGE = 1e-6
 """Distance that uniform numbers keep from 0 and 1, where logarithms would not be finite."""
@@ -69,9 +69,4 @@ def build(config: LruConfig, info: TaskInfo) -> Classifier:
     return start_dense(build_classifier(config, info, build_block))
 
 
-def count_activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
-    """See `Family`."""
-    return 7 * config.d_model + count_scan_activations(config)
-
-
-FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, name_kernel=name_recurrence_kernel)

@@ -67,10 +67,4 @@ def count_states(config: LstmConfig) -> int:
     return 2 * (1 + config.bidirectional)
 
 
-def count_activations(config: LstmConfig, device: str) -> float:
-    """See `Family`; on a CPU oneDNN's workspace is three quarters of it."""
-    kept = 17.5 if device == "cpu" else 8
-    return (kept * (1 + config.bidirectional) + 3) * config.d_model
-
-
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, count_states)

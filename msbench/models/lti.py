@@ -272,8 +272,3 @@ def build_convolved(
 def count_states(config: LinearConfig) -> int:
     """See `Family`."""
     return config.state * (1 + config.bidirectional)
-
-
-def count_activations(config: LinearConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
-    """See `Family`: arrays of the width around the convolution; kernels are recomputed in the backward."""
-    return config.d_model * (6.8 + config.bidirectional)

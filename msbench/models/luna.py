@@ -145,10 +145,4 @@ def build(config: LunaConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [[LunaStack(config)]], residuals=False)
 
 
-def count_activations(config: LunaConfig, device: str) -> float:
-    """See `Family`; the second sequence counts as if the first were 256 long, so more than in longer ones."""
-    del device
-    return (8.5 + 2 * config.mlp_expand + 6 * config.packed / 256) * config.d_model
-
-
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)
+FAMILY = Family(build, count_no_states, is_causal=lambda _config: False)

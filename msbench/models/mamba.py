@@ -88,16 +88,9 @@ def count_states(config: MambaConfig) -> int:
     return config.multiplied().state * (1 + config.bidirectional)
 
 
-def count_activations(config: MambaConfig, device: str) -> float:
-    """See `Family`."""
-    return config.layers_factor * selective.count_scan_activations(config, device, 1, count_states(config))
-
-
 def count_scanned(config: MambaConfig) -> int:
     """See `Family`."""
     return count_states(config) // (1 + config.bidirectional)
 
 
-FAMILY = Family(
-    build, count_states, count_activations, name_kernel=name_scan_kernel, count_scanned=count_scanned
-)
+FAMILY = Family(build, count_states, name_kernel=name_scan_kernel, count_scanned=count_scanned)

@@ -161,17 +161,11 @@ def count_states(config: MegaConfig) -> int:
     return 2 * config.state
 
 
-def count_activations(config: MegaConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`."""
-    kept = 17.5 + 6 * config.expand + 2 * config.mlp_expand
-    return kept * config.d_model + 4 * config.key_dim
-
-
 FAMILY = Family(
     build,
     count_states,
-    count_activations,
     is_causal=lambda _config: False,
     name_kernel=name_recurrence_kernel,
     cost="l^2",
+    loop="examples",
 )

@@ -106,8 +106,3 @@ def start_dense(model: Classifier) -> Classifier:
 def count_states(config: LinearConfig) -> int:
     """See `Family`: the layer's states divided by its channels, rounded up."""
     return math.ceil(config.state * (1 + config.bidirectional) / config.d_model)
-
-
-def count_scan_activations(config: LinearConfig) -> float:
-    """Return the numbers that the scan keeps per position: states, and arrays computed from them."""
-    return config.state * (1.7 + 2 * config.bidirectional)

@@ -43,13 +43,10 @@ from msbench.models.selective import (
     ShortConv,
     build_output_projection,
     compute_inner_width,
-    count_scan_activations,
 )
 from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
 from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
 from msbench.ops.gate import apply_gate
-from msbench.ops.lti_scan import is_lti_on_gpu
-from msbench.ops.scan.fused import count_kept_inputs
 
 
 class MultiScale(nn.Module):
@@ -189,36 +186,6 @@ def count_states(config: MsSsmConfig) -> int:
     return own * (1 + config.bidirectional)
 
 
-def count_activations(config: MsSsmConfig, device: str) -> float:
-    """See `Family`."""
-    width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
-    mlp = 10.0 if config.block == "vit" else 0.0
-    convolved = 2.0 if config.input_conv else 0.0
-    outside, m = count_kept_streams(config, device) + mlp + convolved, config.streams
-    if config.ssm == "s6":
-        counted = (
-            0 if count_kept_inputs(device) == 0 or is_only_scanned(config) else m
-        )  # as inputs of the scan
-        return count_scan_activations(width, device, m, count_states(config), outside - counted)
-    return compute_inner_width(width) * (7 + outside) * (1 + config.bidirectional)
-
-
-def count_kept_streams(config: MsSsmConfig, device: str) -> int:
-    """Count arrays of the inner width that hold streams outside of the selective scan."""
-    if is_only_scanned(config):
-        return 0
-    m = config.streams
-    nested = config.decomposition == "wavelet" and config.levels > 0
-    streams = (1 + (config.conv_activation == "silu")) * (m if nested else 1)
-    mixed_outside = config.mixer_channels != "shared"
-    weights = m if mixed_outside and config.mixer != "static" else 0
-    # Real systems are mixed inside of their scan, which on a GPU computes their outputs once more.
-    recomputed = config.ssm == "s6" or (not config.paired and is_lti_on_gpu(device))
-    outputs = m if config.ssm != "none" and (mixed_outside or not recomputed) else 0
-    copies = m if config.paired and not nested else 0
-    return streams + weights + outputs + copies
-
-
 def count_scanned(config: MsSsmConfig) -> int:
     """See `Family`."""
     return max(split_states(config)) if config.ssm == "s6" else 0
@@ -231,4 +198,4 @@ def name_kernel(config: MsSsmConfig, device: str) -> str:
     return name_scan_kernel(config, device) if config.ssm == "s6" else name_recurrence_kernel(config, device)
 
 
-FAMILY = Family(build, count_states, count_activations, name_kernel=name_kernel, count_scanned=count_scanned)
+FAMILY = Family(build, count_states, name_kernel=name_kernel, count_scanned=count_scanned)

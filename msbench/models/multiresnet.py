@@ -77,9 +77,4 @@ def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
     return build_classifier(config, info, build_block, bidirectional=config.bidirectional)
 
 
-def count_activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; the kernel, computed once for the whole batch, is not counted."""
-    return config.d_model * 7.0 * (1 + config.bidirectional)
-
-
-FAMILY = Family(build, count_no_states, count_activations, cost="l log l")
+FAMILY = Family(build, count_no_states, cost="l log l")

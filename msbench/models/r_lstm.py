@@ -105,10 +105,4 @@ def count_states(config: RLstmConfig) -> int:
     return 2
 
 
-def count_activations(config: RLstmConfig, device: str) -> float:
-    """See `Family`, with those of the decoder, spread over the layers."""
-    kept = 17.5 if device == "cpu" else 8
-    return (kept + 2) * config.d_model + (2 * kept + 6) * config.decoder_width / config.layers
-
-
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, count_states)

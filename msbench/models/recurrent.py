@@ -286,11 +286,4 @@ def count_states(config: RecurrentConfig) -> int:
     return 1 + (-(-config.memory_size // config.d_model) if isinstance(config, HippoRnnConfig) else 0)
 
 
-def count_activations(config: RecurrentConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`."""
-    if isinstance(config, HippoRnnConfig):
-        return 4 * config.d_model + 1.2 * config.memory_size
-    return (9 if isinstance(config, UrGruConfig) else 3) * config.d_model
-
-
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, count_states, loop="positions")

@@ -176,11 +176,4 @@ def build(config: ReformerConfig, info: TaskInfo) -> Classifier:
     return build_transformer(config, info, lambda: LshAttention(config, info.longest))
 
 
-def count_activations(config: ReformerConfig, device: str) -> float:
-    """See `Family`."""
-    del device
-    scores = 0 if config.rounds == 1 else 2 * config.heads * config.chunk
-    return (9 + 2 * config.mlp_expand) * config.d_model + config.rounds * (8 * config.d_model + scores)
-
-
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False, cost="l^2")
+FAMILY = Family(build, count_no_states, is_causal=lambda _config: False, cost="l^2")

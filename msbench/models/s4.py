@@ -161,4 +161,4 @@ def build(config: S4Config, info: TaskInfo) -> Classifier:
     return lti.build_convolved(config, info, lambda: DplrSystem(config), early_dropout=config.dropout_inside)
 
 
-FAMILY = Family(build, lti.count_states, lti.count_activations, cost="l log l")
+FAMILY = Family(build, lti.count_states, cost="l log l")

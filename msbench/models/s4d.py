@@ -95,4 +95,4 @@ def build(config: S4dConfig, info: TaskInfo) -> Classifier:
     return lti.build_convolved(config, info, lambda: S4dSystem(config))
 
 
-FAMILY = Family(build, lti.count_states, lti.count_activations, cost="l log l")
+FAMILY = Family(build, lti.count_states, cost="l log l")

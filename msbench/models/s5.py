@@ -32,7 +32,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import draw_truncated_normal, require_full_precision
-from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states, start_dense
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_states, start_dense
 
 
 def draw_initial_output(config: S5Config, basis: Tensor) -> Tensor:
@@ -85,9 +85,4 @@ def build(config: S5Config, info: TaskInfo) -> Classifier:
     return start_dense(build_classifier(config, info, build_block))
 
 
-def count_activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
-    """See `Family`."""
-    return config.d_model * (7 if config.gate == "full" else 6) + count_scan_activations(config)
-
-
-FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, name_kernel=name_recurrence_kernel)

@@ -23,7 +23,6 @@ from torch.nn import functional
 from msbench.config.selective import SsmConfig
 from msbench.models.layers import require_full_precision
 from msbench.ops.filters import causal_conv, convolve_silu
-from msbench.ops.scan.fused import count_kept_inputs
 from msbench.ops.scan.reference import step_sizes, working_dtype
 
 SMALLEST_STEP = 1e-4
@@ -162,15 +161,3 @@ def build_output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     with torch.no_grad():
         linear.weight /= math.sqrt(layers)
     return linear
-
-
-def count_scan_activations(
-    config: SsmConfig, device: str, streams: int, states: int, outside: float = 0
-) -> float:
-    """Return the numbers that one position of one layer keeps, see `msbench.models.family.Family`.
-
-    Per channel one state in 16, ten arrays of the inner width, the arrays `outside` of the scan, and those of
-    each stream that the scan of the device type keeps.
-    """
-    arrays = 10 + outside + count_kept_inputs(device) * streams
-    return compute_inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)

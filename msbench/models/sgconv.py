@@ -121,9 +121,4 @@ def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
     return build_classifier(config, info, build_block)
 
 
-def count_activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`."""
-    return config.d_model * (7.0 + config.bidirectional)
-
-
-FAMILY = Family(build, count_no_states, count_activations, cost="l log l")
+FAMILY = Family(build, count_no_states, cost="l log l")

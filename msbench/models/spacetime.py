@@ -203,9 +203,4 @@ def count_states(config: SpaceTimeConfig) -> int:
     return config.state
 
 
-def count_activations(config: SpaceTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; kernels are recomputed in the backward."""
-    return 4 * config.d_model
-
-
-FAMILY = Family(build, count_states, count_activations, cost="l log l")
+FAMILY = Family(build, count_states, cost="l log l")

@@ -192,16 +192,4 @@ def build(config: AttentionConfig, info: TaskInfo) -> Classifier:
     return build_transformer(config, info, build_attention)
 
 
-def count_activations(config: AttentionConfig, device: str) -> float:
-    """See `Family`: of keys and values there is a copy for each block that reads them."""
-    del device
-    kept = (9 + 2 * config.mlp_expand) * config.d_model
-    if isinstance(config, LongformerConfig):
-        copies, mask = 3, 1.5 * config.window
-        return kept + 2 * copies * config.d_model + mask + (3 * config.d_model if config.global_tokens else 0)
-    if isinstance(config, BigBirdConfig):
-        return kept + 2 * (6 + config.random_blocks) * config.d_model
-    return kept
-
-
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda config: False)  # noqa: ARG005
+FAMILY = Family(build, count_no_states, is_causal=lambda config: False)  # noqa: ARG005

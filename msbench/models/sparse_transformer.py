@@ -93,16 +93,9 @@ def build(config: SparseTransformerConfig, info: TaskInfo) -> Classifier:
     return build_transformer(config, info, lambda: FixedSparseAttention(config, info.longest))
 
 
-def count_activations(config: SparseTransformerConfig, device: str) -> float:
-    """See `Family`: keys and values of a tile, and two copies of the summaries."""
-    del device
-    return (9 + 2 * 3 + 2 * config.mlp_expand) * config.d_model
-
-
 FAMILY = Family(
     build,
     count_no_states,
-    count_activations,
     is_causal=lambda config: True,  # noqa: ARG005
     cost="l sqrt l",
 )

@@ -221,10 +221,5 @@ def build(config: WaveletFeaturesConfig, info: TaskInfo) -> Classifier:
     return FeatureClassifier(config, info)
 
 
-def count_activations(config: WaveletFeaturesConfig, device: str) -> float:  # noqa: ARG001
-    """See `Family`: not kept, but the features' working memory for an electrocardiogram."""
-    return 100
-
-
 # Features are those of the whole signal.
-FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False, cost="l log l")
+FAMILY = Family(build, count_no_states, is_causal=lambda _config: False, cost="l log l")

@@ -30,7 +30,7 @@ from msbench.results import store
 from msbench.results.metrics_log import parse_number, read_log
 from msbench.results.record import RunRecord
 from msbench.runs.launchers import RunOptions
-from msbench.runs.memory import count_steps, limit_positions
+from msbench.runs.memory import count_steps, limit_step_memory, plan_recomputation
 from msbench.runs.plan import TO_TRAIN, PlannedRun, plan_runs
 from msbench.training.batches import BatchLoader, count_batches, sort_into_batches
 from msbench.training.evaluation import predict
@@ -281,7 +281,8 @@ def time_steps(
                 signals=SignalFlag(),
             )
             trainer.room = environment.measure_split_memory(device)
-            trainer.gradients.recompute_above = limit_positions(spec, device)
+            limit = limit_step_memory(device)
+            trainer.gradients.count_recomputed, _ = plan_recomputation(spec, dataset.info, device, limit)
             trainer.after_step = steps = _Stopwatch(clock)
             with suppress(_EnoughSteps):
                 trainer.run()

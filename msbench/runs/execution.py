@@ -3,7 +3,7 @@
 import contextlib
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,9 +36,10 @@ from msbench.results.predictions import write_predictions
 from msbench.results.record import Failure, RunRecord, Status, encode_record, get_metric_key, write_record
 from msbench.runs.amounts import log_amounts
 from msbench.runs.identity import Identity, digest_kernels, identify
-from msbench.runs.memory import advise_on_memory, count_positions, limit_positions
+from msbench.runs.memory import advise_on_memory, limit_step_memory, plan_recomputation
 from msbench.runs.plan import name_run
 from msbench.runs.suite import check_fit
+from msbench.training.batches import count_resident_bytes
 from msbench.training.evaluation import Predictions
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.memory import is_out_of_memory
@@ -258,7 +259,7 @@ class _RunAttempt:
             processes=processes,
         )
         self.trainer.room = measure_split_memory(self.device)
-        self.trainer.gradients.recompute_above = self._limit_positions()
+        self.trainer.gradients.count_recomputed = self._plan_recomputation(self.trainer.room)
         self.trainer.attempt = self._describe_attempt()
         self._check_record()  # now with the model's counts
         self._remove_earlier_record()
@@ -303,18 +304,20 @@ class _RunAttempt:
         pieces = {} if micro is None else {"micro_batch": micro}
         return {"devices": self.context.processes.count, **pieces}
 
-    def _limit_positions(self) -> int:
-        """Return the positions of a batch above which its activations would fill half of the free memory."""
+    def _plan_recomputation(self, room: int) -> Callable[[int], int]:
+        """Return how many blocks to recompute for a batch of some positions, with splits kept in `room`."""
         spec, processes, info = self.spec, self.context.processes, self.dataset.info
+        held = sum(count_resident_bytes(split, room) for split in self.dataset.splits.values())
         # One limit for all: a recomputed layer may be a batch norm, which all processes compute together.
-        mine = limit_positions(spec, self.device, processes.here)
+        mine = limit_step_memory(self.device, held, processes.here)
         limit = int(processes.broadcast(str(mine).encode()) or mine)
-        if count_positions(spec, info, processes.count) > limit:
+        count, most = plan_recomputation(spec, info, self.device, limit, processes.count)
+        if most is not None:
             self.listener.note(
-                f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
+                f"some layers are computed twice for batches of more than {most:,} tokens, to save memory; "
                 "results are the same"
             )
-        return limit
+        return count
 
     def _finish(self, trainer: Trainer, test: Predictions, test_seconds: float) -> RunRecord:
         progress = trainer.progress

@@ -1,9 +1,10 @@
 """Size of a run: its steps, its tokens and the memory that it takes, with advice if that is too much."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from msbench import datasets, models
 from msbench.config import RunSpec
@@ -14,37 +15,63 @@ from msbench.errors import OutOfMemory
 from msbench.runs.plan import PlannedRun, name_run
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.schedule import LearningRateSchedule
+from msbench.training.step_memory import StepMemory, measure_step_memory
 
-COPIES = 4
-"""Copies of the parameters: themselves, their gradients, and AdamW's two moments."""
+ENOUGH = 4 * 1000
+"""Bytes that a layer keeps of one position and channel at most, of sequences of some hundred positions: a
+step that is within the memory by this count is not traced."""
+SHARES = {"cpu": 0.5, "cuda": 0.85}
+"""Shares of the free memory for a step: a CPU's is not for this process alone; a GPU's also has to hold what
+kernels take while they run, and the allocator's gaps."""
 
 
-def estimate_memory(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices: int = 1) -> int:
-    """Estimate the bytes that training takes on each of its devices: parameters, optimiser and activations.
+def trace_memory(
+    spec: RunSpec, info: TaskInfo, device: str, devices: int = 1, *, rough: bool = False
+) -> StepMemory:
+    """Return the memory of a step of the largest batch that the task can have, on each of its devices.
 
-    For the largest batch that the task can have, if no layer is recomputed; ``micro_batch: auto`` counts as
-    the whole batch. Memory of torch, its kernels and the data is not included.
+    ``micro_batch: auto`` counts as the whole batch.
     """
-    parameters = sum(each.numel() * each.element_size() for each in model.parameters())
-    positions = count_positions(spec, info, devices)
-    copies = COPIES + (spec.train.average_weights is not None)
-    return copies * parameters + models.estimate_activation_bytes(
-        spec.model_name, spec.model, positions, device
+    return measure_step_memory(
+        spec.model_name,
+        spec.model,
+        info,
+        examples=count_examples(spec, devices),
+        length=spec.train.pad_to or info.longest,
+        device=device,
+        bfloat16=spec.train.precision == "bf16",
+        averaged=spec.train.average_weights is not None,
+        rough=rough,
     )
 
 
-def count_positions(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
-    """Return the positions, with padding, of the most examples that one device computes at once."""
+def count_examples(spec: RunSpec, devices: int = 1) -> int:
+    """Return the most examples that one device computes at once."""
     train = spec.train
     share = -(-train.batch_size // devices)
-    examples = min(share, train.micro_batch) if isinstance(train.micro_batch, int) else share
-    return examples * info.sequences * (train.pad_to or info.longest)
+    return min(share, train.micro_batch) if isinstance(train.micro_batch, int) else share
 
 
-def limit_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
-    """Return the positions whose activations fill half of the free memory, which processes on a CPU share."""
-    free = measure_free_memory(device) // (processes if device == "cpu" else 1)
-    return free // 2 // models.estimate_activation_bytes(spec.model_name, spec.model, 1, device)
+def plan_recomputation(
+    spec: RunSpec, info: TaskInfo, device: str, limit: int, devices: int = 1
+) -> tuple[Callable[[int], int], int | None]:
+    """Return how many blocks to recompute for a batch of some positions, so that a step takes `limit` bytes.
+
+    Also returns the positions up to which it is none, or None if it is none for any batch.
+    """
+    positions = count_examples(spec, devices) * info.sequences * (spec.train.pad_to or info.longest)
+    if positions * spec.model.layers * spec.model.d_model * ENOUGH < limit and info.longest < 1000:
+        return (lambda _positions: 0), None
+    memory = trace_memory(spec, info, device, devices)
+    if memory.estimate() <= limit:
+        return (lambda _positions: 0), None
+    return partial(memory.count_recomputed, limit), memory.limit_positions(limit)
+
+
+def limit_step_memory(device: str, held: int = 0, processes: int = 1) -> int:
+    """Return the bytes that a step may take, of what is free beyond `held`; processes on a CPU share it."""
+    free = max(0, measure_free_memory(device) - held) // (processes if device == "cpu" else 1)
+    return int(SHARES[device] * free)
 
 
 def advise_on_memory(error: BaseException, spec: RunSpec, device: str) -> str:
@@ -89,5 +116,5 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
         "states per channel": models.count_states_per_channel(spec.model_name, spec.model),
         "steps": steps,
         "tokens": tokens,
-        "memory": estimate_memory(spec, model, info, device, devices),
+        "memory": trace_memory(spec, info, device, devices, rough=True).estimate(),
     }

@@ -184,11 +184,23 @@ def make_resident(
     split: Split, device: torch.device, room: int
 ) -> "_ResidentSamples | _ResidentTokens | None":
     """Return a function that cuts batches from a copy of the split on the device; None if it does not fit."""
-    if isinstance(split, Samples) and split.bytes <= room:
+    if not count_resident_bytes(split, room):
+        return None
+    if isinstance(split, Samples):
         return _ResidentSamples(split, device)
-    if isinstance(split, RaggedTokens | RaggedPairs) and split.tokens.nbytes <= room:
-        return _ResidentTokens(split, device)
-    return None
+    assert isinstance(split, RaggedTokens | RaggedPairs), "no other has a size on the device"
+    return _ResidentTokens(split, device)
+
+
+def count_resident_bytes(split: Split, room: int) -> int:
+    """Return the bytes that a split takes if it is kept on a device: 0 if it does not fit into `room`."""
+    if isinstance(split, Samples):
+        size = split.bytes
+    elif isinstance(split, RaggedTokens | RaggedPairs):
+        size = split.tokens.nbytes
+    else:
+        return 0
+    return size if size <= room else 0
 
 
 class _ResidentSamples:

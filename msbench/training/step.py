@@ -55,7 +55,8 @@ class GradientComputer:
         self.fabric, self.model, self.module, self.config, self.report = fabric, model, module, config, report
         self.auto = config.micro_batch == "auto"
         self.size = config.micro_batch if isinstance(config.micro_batch, int) else None
-        self.recompute_above: float = math.inf
+        self.count_recomputed: Callable[[int], int] = lambda _positions: 0
+        """Returns the number of blocks to recompute for a batch of so many positions."""
 
     def __call__(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult:
         """Set the parameters' gradients to those of a shard's part in its batch's mean loss.
@@ -114,7 +115,7 @@ class GradientComputer:
         # If one process recomputed a batch norm and another did not, unrelated statistics would be summed: so
         # all decide by the largest shard, whatever their own.
         largest = batch.positions // len(labels) * min(shard.most, self.size or shard.most)
-        self.module.recompute_layers(on=largest > self.recompute_above)
+        self.module.recompute_layers(self.count_recomputed(largest))
         logits = self.model(batch.inputs, batch.lengths).float()
         targets = labels if batch.targets is None else batch.targets
         loss = compute_loss(logits, targets, self.config.loss, self.config.label_smoothing)

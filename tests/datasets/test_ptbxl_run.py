@@ -18,7 +18,7 @@ from msbench.errors import ConfigError
 from msbench.results.record import RunRecord
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
-from msbench.runs.memory import count_positions
+from msbench.runs.memory import trace_memory
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.auroc import macro_auroc
 from msbench.training.checkpoint import CheckpointFolder, load_weights
@@ -116,8 +116,9 @@ def test_crops_train_and_are_one_row_a_record(spec: RunSpec, tmp_path: Path) -> 
 
 def test_memory_is_estimated_for_a_crop(spec: RunSpec) -> None:
     whole, crop = (PtbXlConfig(labels="superdiagnostic", crop=crop) for crop in (None, 250))
-    positions = [count_positions(spec, data.outline(each)) for each in (whole, crop)]
-    assert positions == [2000, 500]
+    first, second = (trace_memory(spec, data.outline(each), "cpu") for each in (whole, crop))
+    assert (first.positions, second.positions) == (2000, 500)
+    assert first.estimate() > 2 * second.estimate()
 
 
 def test_mixing_is_measured_on_whole_records(spec: RunSpec, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from msbench.datasets.dataset import SPLITS, Dataset, RaggedPairs, RaggedTokens,
 from msbench.environment import list_versions, measure_split_memory, use_matmul
 from msbench.errors import Interrupted
 from msbench.reporting.tables.definitions import PAPER_SUITES
-from msbench.runs.memory import count_positions, limit_positions
+from msbench.runs.memory import limit_step_memory, plan_recomputation
 from msbench.runs.suite import load_suite
 from msbench.training import batches
 from msbench.training.loop import Trainer, make_fabric
@@ -144,8 +144,9 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         )
         # Of the suites' data only images of 224 pixels are more than a device would keep.
         trainer.room = 0 if dataset.info.patch else measure_split_memory("cuda")
-        limit = limit_positions(spec, "cuda")
-        trainer.gradients.recompute_above = limit
+        held = sum(batches.count_resident_bytes(split, trainer.room) for split in dataset.splits.values())
+        limit = limit_step_memory("cuda", held)
+        trainer.gradients.count_recomputed, most = plan_recomputation(spec, dataset.info, "cuda", limit)
 
         def after(step: int) -> None:
             nonlocal counts, peak
@@ -181,7 +182,7 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         round(total.bytes / 1e9, 2),
         round(1e3 * total.seconds, 2),
         round(peak / 1e9, 3),
-        count_positions(spec, dataset.info) > limit,
+        most is not None,
     )
     return measured, dict(counter.costs)
 

@@ -7,16 +7,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from msbench import datasets, models
+from msbench import models
 from msbench.cli import app
 from msbench.config import MODELS, RunSpec
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ExitCode
-from msbench.runs.memory import count_positions, estimate_memory
+from msbench.runs import memory as memory_module
+from msbench.runs.memory import plan_recomputation, trace_memory
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.loop import Trainer, make_fabric
-from msbench.training.metrics import ProgressCallback
-from msbench.training.signals import SignalFlag
 
 INFO = TaskInfo("tokens", 9, 2, 100, "accuracy", 0.5, {})
 PAIRS = TaskInfo("pairs", 9, 2, 100, "accuracy", 0.5, {})
@@ -26,43 +24,9 @@ def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
     return resolve_specs(suite, [model], overrides=overrides)[0]
 
 
-@pytest.mark.parametrize("model", ["mamba", "msssm-s6", "lstm", "transformer"])
-def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model: str) -> None:
-    sizes = ("model.d_model=32", "model.positions=none", "train.pad_to=64", "train.batch_size=20")
-    spec = spec_of(tiny, model, *sizes, "train.max_steps=1")
-    dataset = datasets.setup(spec.data, datasets.data_root())
-    net = models.build(spec.model_name, spec.model, dataset.info, 0)
-    run = Trainer(
-        spec,
-        net,
-        dataset,
-        directory=tmp_path,
-        run_id="0" * 12,
-        fabric=make_fabric("cpu", "float32"),
-        callback=ProgressCallback(),
-        signals=SignalFlag(),
-    )
-    kept: dict[int, int] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        run.run()
-    optimizer = run.optimizer.optimizer.state.values()
-    state = [
-        *net.parameters(),
-        *(x.grad for x in net.parameters()),
-        *(x for each in optimizer for x in each.values()),
-    ]
-    measured = sum(kept.values()) + sum(x.numel() * x.element_size() for x in state if x is not None)
-    assert 0.5 < measured / estimate_memory(spec, net, dataset.info, "cpu") < 2
-
-
 def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     def positions(info: TaskInfo, *overrides: str, devices: int = 1) -> int:
-        return count_positions(spec_of(tiny, "mamba", *overrides), info, devices)
+        return trace_memory(spec_of(tiny, "mamba", *overrides), info, "cpu", devices).positions
 
     assert positions(INFO) == 8 * 100
     assert positions(PAIRS) == 8 * 200
@@ -70,6 +34,34 @@ def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     assert positions(INFO, devices=3) == 3 * 100
     assert positions(INFO, "train.micro_batch=2") == positions(INFO, "train.micro_batch=2", devices=2) == 200
     assert positions(INFO, "train.micro_batch=auto") == 800
+
+
+def test_an_average_of_the_weights_is_one_more_copy(tiny: Suite) -> None:
+    plain, averaged = (
+        trace_memory(spec_of(tiny, "mamba", *overrides), INFO, "cpu").fixed
+        for overrides in ((), ("train.average_weights=0.5",))
+    )
+    assert averaged * 4 == plain * 5
+
+
+def test_no_more_blocks_are_recomputed_than_the_memory_requires(tiny: Suite) -> None:
+    spec = spec_of(tiny, "mamba", "model.layers=6", "model.d_model=64", "train.batch_size=64")
+    memory = trace_memory(spec, INFO, "cpu")
+    half = (memory.estimate(2) + memory.estimate(3)) // 2
+    count, most = plan_recomputation(spec, INFO, "cpu", half)
+    assert most is not None
+    assert 0 < most < memory.positions
+    assert (count(memory.positions), count(most), count(most + 100)) == (3, 0, 1)
+    assert plan_recomputation(spec, INFO, "cpu", 0)[0](memory.positions) == 6
+    count, most = plan_recomputation(spec, INFO, "cpu", memory.estimate())
+    assert (count(memory.positions), most) == (0, None)
+
+
+def test_small_steps_are_not_traced(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "trace_memory", lambda *_: pytest.fail("traced"))
+    spec = spec_of(tiny, "mamba")
+    count, most = plan_recomputation(spec, INFO, "cpu", 8 << 30)
+    assert (count(800), most) == (0, None)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].numbers_only])

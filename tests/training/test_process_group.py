@@ -121,7 +121,7 @@ def trained(
         processes=processes,
     )
     if tight:  # what a share of four examples exceeds, and one of three does not
-        trainer.gradients.recompute_above = 3.5 * WIDTH
+        trainer.gradients.count_recomputed = lambda positions: 99 * (positions > 3.5 * WIDTH)
 
     def after(step: int) -> None:
         if step == stop and processes.rank == processes.count - 1:

@@ -117,7 +117,7 @@ def build_peer(
     """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
     ours = make_runner(peer.variant, shape, device, examples, length)
     names = install_peer(ours.model, parallel="mambapy" in STEP_PEERS[peer.name])
-    ours.model.recompute_layers(on=False)
+    ours.model.recompute_layers(0)
     return StepRunner(ours.model, ours.batch, shape), names
 
 

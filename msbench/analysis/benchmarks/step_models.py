@@ -17,15 +17,16 @@ from msbench import datasets, models
 from msbench.config import ClassifierConfig, RunSpec, TrainConfig
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import Batch, TaskInfo
-from msbench.environment import measure_free_memory
 from msbench.errors import UnknownName
 from msbench.models.classifier import Classifier
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import compute_dt_rank, compute_inner_width
+from msbench.runs.memory import limit_step_memory
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.batches import draw_batches, send_batch
 from msbench.training.optimizer import build_optimizer
 from msbench.training.step import FiniteCheck, compute_loss
+from msbench.training.step_memory import measure_step_memory
 
 PEER_NAMES = {
     "in_proj.weight": "in_proj.weight",
@@ -202,12 +203,15 @@ def make_runner(
 ) -> StepRunner:
     """Build a model of ours, always with the same weights, on the first `examples` cut to `length`.
 
-    As in training, layers are recomputed if their activations would fill half of the free memory.
+    As in training, as many layers are recomputed as the free memory requires.
     """
     model = models.build(variant.model, variant.config, shape.info, seed=0).to(device)
     batch = shape.tensors(device, examples, length)
-    needed = models.estimate_activation_bytes(variant.model, variant.config, batch[0].numel(), device)
-    model.recompute_layers(on=needed > measure_free_memory(device) / 2)
+    b, length = batch[0].shape[:2]
+    memory = measure_step_memory(
+        variant.model, variant.config, shape.info, examples=b, length=length, device=device
+    )
+    model.recompute_layers(memory.count_recomputed(limit_step_memory(device), b * length))
     return StepRunner(model, batch, shape)
 
 

@@ -33,6 +33,7 @@ from msbench.runs.plan import PlannedRun, name_run
 from msbench.runs.reproduce import build_command
 from msbench.training.checkpoint import CheckpointFolder, UnreadableCheckpoint, load_weights
 from msbench.training.memory import describe_memory_error, is_out_of_memory
+from msbench.training.step_memory import measure_step_memory
 
 SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document")
 """Modules that, with their imports, determine a measure besides the run: if they change, it is repeated."""
@@ -178,7 +179,10 @@ def _measure_split(
     # A model that reads padding is measured with the padding it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
     widths = np.maximum(split.lengths[chosen], pad_to or 0)
-    each = estimate_bytes_per_position(model, options.measure)
+    memory = measure_step_memory(
+        spec.model_name, spec.model, dataset.info, examples=1, length=int(widths.max()), device=device
+    )
+    each = estimate_bytes_per_position(memory, options.measure)
     limit = _limit_positions(each, int(widths.max()) * sequences, device)
     taken = [chosen[places] for places in split_batches(widths, limit // sequences)]
     batches = [_to_device(split.batch(indices, pad_to), model, device) for indices in taken]

@@ -24,6 +24,7 @@ from msbench.models import find_config_family
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
 from msbench.results.mixing_documents import BEYOND
+from msbench.training.step_memory import StepMemory
 
 Floats = NDArray[np.float64]
 Batch = tuple[Tensor, Tensor]
@@ -94,14 +95,11 @@ def measure_model(
     return Measure(layers, make_bin_edges(collector.longest), lengths.numpy(), measured.numpy())
 
 
-def estimate_bytes_per_position(model: Classifier, options: MeasureOptions) -> int:
-    """Return the approximate bytes that measuring takes for each position of a batch."""
-    config: Any = model.config
-    layers = 1 if options.scope == "layers" else len(model.blocks)
-    device = next(model.parameters()).device.type
-    kept = find_config_family(config).count_activations(config, device) * layers
-    # What the forward keeps, as much again during a backward, and the input with its gradient.
-    return int((2 * kept + 4 * config.d_model) * (8 if options.dtype == "float64" else 4) * WORKING)
+def estimate_bytes_per_position(memory: StepMemory, options: MeasureOptions) -> int:
+    """Return the approximate bytes that measuring takes for each position, from a training step's memory."""
+    kept = max(memory.kept) if options.scope == "layers" else sum(memory.kept) + memory.rest
+    # What the forward keeps, and as much again during a backward.
+    return int(2 * kept / memory.positions * (2 if options.dtype == "float64" else 1) * WORKING)
 
 
 class _Collector:

@@ -197,23 +197,7 @@ def scan_low_rank_by_parts(u: Tensor, low: Tensor, weight: Tensor, bias: Tensor,
 
 def is_fused(u: Tensor, weight: Tensor) -> bool:
     """Return True if the C++ kernel computes its inputs itself."""
-    return weight.numel() > 0 and makes_inputs(u.device.type)
-
-
-def makes_inputs(device: str) -> bool:
-    """Return True if the kernel of a device type computes step sizes and streams itself."""
-    return device == "cpu" and is_fused_native()
-
-
-def count_kept_inputs(device: str) -> int:
-    """Return the arrays of each stream that the scan of a device type keeps of its inputs.
-
-    In PyTorch operations these are the stream, its step sizes before and after the softplus, and a copy in
-    the memory order of the scan.
-    """
-    if makes_inputs(device):
-        return 0
-    return 1 if is_low_rank_triton(device) else 4
+    return weight.numel() > 0 and u.device.type == "cpu" and is_fused_native()
 
 
 @mark_constant
