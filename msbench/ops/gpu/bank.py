@@ -42,6 +42,7 @@ class BankShape(NamedTuple):
     LEVELS, SIDES, K, FILTERS : levels of this group, sides of a level, taps of a filter, all filters
     SIGNAL : True if the signal is a stream of this group
     LOW, LOW_AT : numbers between two steps of the last low-pass signal, and its place in a step
+    LAG, ACROSS : numbers between two taps of a filter, and between two channels of a tap
     BIAS, SILU : True if filters have a bias, and if SiLU is applied to the (only) stream
     WIDTH, BLOCKS : channels of a program, and programs for all channels
     STEPS : steps of a chunk
@@ -61,6 +62,8 @@ class BankShape(NamedTuple):
     SIGNAL: bool
     LOW: int
     LOW_AT: int
+    LAG: int
+    ACROSS: int
     BIAS: bool
     SILU: bool
     WIDTH: int
@@ -92,6 +95,8 @@ def make_shape(taps: Tensor, first: int, stop: int, *, biased: bool, silu: bool,
         SIGNAL=sides == 2 and first == 0,
         LOW=m * d if stop == levels else d,
         LOW_AT=(m - 1 - first) * d if stop == levels else 0,
+        LAG=taps.stride(2),
+        ACROSS=taps.stride(3),
         BIAS=biased,
         SILU=silu,
         WIDTH=WIDTH,
@@ -164,7 +169,7 @@ class TritonBankEngine:
         dtype = torch.promote_types(x.dtype, taps.dtype)
         streams = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d, dtype=dtype)
         kept = x.new_empty(self.kept_shape(x, taps), dtype=dtype)
-        x, taps, bias = _make_dense(x), taps.contiguous(), None if bias is None else bias.contiguous()
+        x, taps, bias = _make_dense(x), _arrange_taps(taps), None if bias is None else bias.contiguous()
         groups = group_levels(levels, k)
         with use_device_of(x):
             for (first, stop), inner in zip(groups, [*kept.unbind(0), None], strict=True):
@@ -183,7 +188,7 @@ class TritonBankEngine:
         self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of x, taps and bias (empty without a bias), from the coarsest level on."""
-        g, taps, bias = g.contiguous(), taps.contiguous(), None if bias is None else bias.contiguous()
+        g, taps, bias = g.contiguous(), _arrange_taps(taps), None if bias is None else bias.contiguous()
         levels, sides, k, d = taps.shape
         of_taps: list[Tensor] = []
         of_bias: list[Tensor] = []
@@ -218,6 +223,11 @@ class TritonBankEngine:
 def _join(levels: list[Tensor]) -> Tensor:
     """Return the levels of all groups as one tensor."""
     return levels[0] if len(levels) == 1 else torch.cat(levels)
+
+
+def _arrange_taps(taps: Tensor) -> Tensor:
+    """Return contiguous taps; those of a single filter may be transposed and are not copied."""
+    return taps if taps.shape[:2] == (1, 1) else taps.contiguous()
 
 
 def _make_dense(x: Tensor) -> Tensor:

@@ -57,21 +57,24 @@ def find_block(length, span, dilation, B: tl.constexpr):
 
 
 @triton.jit
-def load_filters(pointer, COUNT: tl.constexpr, channel, B: tl.constexpr):
-    """Load COUNT rows of channels: taps by level, side and lag, or biases by level and side."""
+def load_taps(taps, channel, B: tl.constexpr):
+    """Load the taps, by level, side and lag."""
     x = ()
-    for i in tl.static_range(COUNT):
-        x = x + (tl.load(pointer + i * B.D + channel, mask=channel < B.D, other=0.0).to(tl.float32),)
+    for i in tl.static_range(B.FILTERS * B.K):
+        tap = tl.load(taps + (i * B.LAG + channel * B.ACROSS), mask=channel < B.D, other=0.0)
+        x = x + (tap.to(tl.float32),)
     return x
 
 
 @triton.jit
 def load_bias(bias, channel, B: tl.constexpr):
-    """Load the biases; zeros if there are none."""
-    if B.BIAS:
-        x = load_filters(bias, B.FILTERS, channel, B)
-    else:
-        x = no_tiles(B.FILTERS, B)
+    """Load the biases, by level and side; zeros if there are none."""
+    x = ()
+    for i in tl.static_range(B.FILTERS):
+        if B.BIAS:
+            x = x + (tl.load(bias + i * B.D + channel, mask=channel < B.D, other=0.0).to(tl.float32),)
+        else:
+            x = x + (tl.zeros([B.WIDTH], tl.float32),)
     return x
 
 
@@ -139,7 +142,7 @@ def bank_forward(x, taps, bias, streams, low, length, span, x_row, x_step, dilat
     """Write the streams of some levels into `streams`, and the low-pass signal of the last one into `low`."""
     HIGHS: tl.constexpr = B.LEVELS * (B.SIDES - 1)
     row, phase, count, first, last, channel = find_block(length, span, dilation, B)
-    weights, offsets = load_filters(taps, B.FILTERS * B.K, channel, B), load_bias(bias, channel, B)
+    weights, offsets = load_taps(taps, channel, B), load_bias(bias, channel, B)
     past = no_tiles(B.REACH, B)
     begin = tl.maximum(first - B.AROUND, 0)  # a sequence begins without a past
     step = x_step.to(tl.int64) * dilation
@@ -184,7 +187,7 @@ def bank_backward(
     are computed again; since filters reach back, this runs ahead of the gradients.
     """
     row, phase, count, first, last, channel = find_block(length, span, dilation, B)
-    weights, offsets = load_filters(taps, B.FILTERS * B.K, channel, B), load_bias(bias, channel, B)
+    weights, offsets = load_taps(taps, channel, B), load_bias(bias, channel, B)
     chunks = tl.cdiv(tl.maximum(last - first, 0), B.STEPS)
     t = first + chunks * B.STEPS + B.AROUND - B.STEPS
     at = row * length + phase + t.to(tl.int64) * dilation
