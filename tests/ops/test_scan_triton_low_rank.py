@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("
 
 
 KERNELS = [
-    "msbench.ops.scan.triton_kernels",
+    "msbench.ops.scan.triton_backward_kernels",
+    "msbench.ops.scan.triton_forward_kernels",
     "msbench.ops.gpu.bank_kernels",
     "msbench.ops.gpu.scan_packing_kernels",
     "msbench.ops.gpu.scan_step_kernels",

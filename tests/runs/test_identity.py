@@ -145,7 +145,7 @@ NOT_COUNTED = (
     "ops.scan.fused:fused_scan",
     "ops.scan.native_engine:run_forward",
     "ops.scan.triton_engine:TritonScanEngine.forward",
-    "ops.scan.triton_kernels:scan_forward",
+    "ops.scan.triton_forward_kernels:scan_forward",
     "results.record:write_record",
     "runs.plan:plan_runs",
     "models.transformer:build",

@@ -8,15 +8,18 @@ each part ends with the gradient of the mixer's weight through the skip, and a n
 import triton
 import triton.language as tl
 
-PACK_INTEGERS = ("rows", "B_stride", "C_stride", "mix_stride")
+PACK_INTEGERS = ("rows", "count", "B_stride", "C_stride", "mix_stride")
 SUM_INTEGERS = ("examples", "steps", "length", "first_example", "first_step", "C_stride", "mix_stride")
 PACK_TENSORS = ("B", "C", "mix", "words")
 SUM_TENSORS = ("parts", "C", "mix", "g_B", "g_C", "g_mix")
 
 
 @triton.jit(do_not_specialize=PACK_INTEGERS, do_not_specialize_on_alignment=PACK_TENSORS)
-def pack_pairs(B, C, mix, words, rows, B_stride, C_stride, mix_stride, S: tl.constexpr):
-    """Write B and C, weighted by the mixer, as halves of 64-bit words (rows, GROUPS, WIDTH)."""
+def pack_pairs(B, C, mix, words, rows, count, B_stride, C_stride, mix_stride, S: tl.constexpr):
+    """Write B and C, weighted by the mixer, as halves of 64-bit words (count, WIDTH), groups after groups.
+
+    There are zeros after the last of the rows.
+    """
     group = (tl.program_id(0).to(tl.int64) * S.ROWS + tl.arange(0, S.ROWS))[:, None]
     row, start = group // S.GROUPS, group % S.GROUPS * S.N
     n = tl.arange(0, S.PADDED)[None, :]
@@ -26,7 +29,7 @@ def pack_pairs(B, C, mix, words, rows, B_stride, C_stride, mix_stride, S: tl.con
     if S.MIXED:
         c = c * tl.load(mix + row * mix_stride, mask=row < rows, other=0.0).to(tl.float32)
     pair = c.to(tl.uint32, bitcast=True).to(tl.int64) << 32 | b.to(tl.uint32, bitcast=True).to(tl.int64)
-    tl.store(words + group * S.WIDTH + n, pair, mask=(row < rows) & (n < S.WIDTH))
+    tl.store(words + group * S.WIDTH + n, pair, mask=(group < count) & (n < S.WIDTH))
 
 
 # fmt: off

@@ -15,15 +15,19 @@ from msbench.ops.scan.reference import Arguments, apply_each, space_rows
 from msbench.ops.scan.triton_shape import (
     PLACES,
     SCHEDULERS,
-    KernelShape,
+    BackwardShape,
+    ForwardShape,
     ScanSizes,
     choose_backward_shape,
     choose_forward_shape,
     make_packing_shape,
 )
 
-KERNELS = "msbench.ops.scan.triton_kernels"
+FORWARD = "msbench.ops.scan.triton_forward_kernels"
+BACKWARD = "msbench.ops.scan.triton_backward_kernels"
 PACKING = "msbench.ops.gpu.scan_packing_kernels"
+AHEAD = 4
+"""Steps after the last one of which the forward loads B and C, without using them."""
 PARTS = 32 * 2**20
 """Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
 
@@ -43,21 +47,21 @@ class TritonScanEngine:
             return torch_engine.ENGINE.forward(arguments, scaled=scaled, keep=keep)
         tensors = arrange_rows(arguments)
         u, dt, A, _, _, skip, mix = tensors
-        b, length, m, d = u.shape
+        b, length, _, d = u.shape
         shape = choose_forward_shape(self._problem(tensors, scaled), keep=keep)
-        outputs = shape.M // shape.STREAMS
-        y = A.new_empty(b, length, outputs, d)
+        y = A.new_empty(b, length, shape.M, d)
         kept = A.new_empty(self.kept_shape(u, A) if keep else 0)
         with use_device_of(u):
             ready = u, dt, A, pack_pairs(tensors, shape), u if skip is None else skip
-            load_kernels(KERNELS).scan_forward[(b * outputs * shape.BLOCKS,)](
+            load_kernels(FORWARD).scan_forward[(b * shape.M * shape.BLOCKS,)](
                 *(*ready, u if mix is None else mix, y, kept),
                 *(length, 0 if mix is None else mix.stride(2), 1, shape),
                 num_warps=1,
+                maxnreg=shape.limit_registers(),
             )
-        wanted = m if mix is None else 1
-        y = y if outputs == wanted else y.view(b, length, wanted, -1, d).sum(3)
-        return (y if mix is None else y.squeeze(2)), kept
+        if mix is not None:
+            return (y.squeeze(2) if shape.M == 1 else y.sum(2)), kept
+        return sum_groups(y, shape.GROUPS), kept
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
         """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
@@ -104,7 +108,7 @@ class Launch(NamedTuple):
 class PartialGradients:
     """The partial gradients, one per program, summed in a fixed order: those of B and C after each launch."""
 
-    def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
+    def __init__(self, tensors: Arguments, shape: BackwardShape) -> None:
         u, dt, A, B, C, skip, mix = tensors
         b, length, _, d = u.shape
         self.tensors, self.shape, self.words = tensors, shape, pack_pairs(tensors, shape)
@@ -146,7 +150,7 @@ class PartialGradients:
         programs = launch.examples * shape.M * shape.BLOCKS
         parts = A.new_empty(launch.examples * steps * packing.count_part_bytes() // 4)
         saved = A.new_empty(programs, shape.SLOTS * shape.KN * shape.K * 32)
-        load_kernels(KERNELS).scan_backward[(programs,)](
+        load_kernels(BACKWARD).scan_backward[(programs,)](
             *(u, dt, A, self.words, u if skip is None else skip, u if mix is None else mix, kept, gy, saved),
             *(self.states, self.u, self.dt, self.A, parts, u if self.skip is None else self.skip),
             *(length, 0 if mix is None else mix.stride(2)),
@@ -165,7 +169,7 @@ def sum_groups(x: Tensor, groups: int) -> Tensor:
     return x if groups == 1 else x.view(*x.shape[:2], -1, groups, x.shape[3]).sum(3)
 
 
-def choose_examples(shape: KernelShape, most: int, b: int) -> int:
+def choose_examples(shape: BackwardShape, most: int, b: int) -> int:
     """Return the number of examples of a launch, at most `most`, for the fewest rounds of programs."""
     programs = shape.M * shape.BLOCKS
 
@@ -176,14 +180,17 @@ def choose_examples(shape: KernelShape, most: int, b: int) -> int:
     return min(range(-(-most // 2), most + 1), key=count_rounds)
 
 
-def pack_pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
-    """Return B and C, weighted by the mixer, as halves of 64-bit words (b, l, groups, KN LN), zero-padded."""
+def pack_pairs(tensors: Arguments, shape: ForwardShape | BackwardShape) -> Tensor:
+    """Return B and C, weighted by the mixer, as halves of 64-bit words (b l + AHEAD, groups, pairs).
+
+    They are padded with zeros.
+    """
     _, _, _, B, C, _, mix = tensors
     packing = make_packing_shape(shape)
-    rows = B.shape[:3].numel()
-    words = torch.empty(*B.shape[:2], shape.M, packing.WIDTH, dtype=torch.int64, device=B.device)
-    load_kernels(PACKING).pack_pairs[(-(-rows * shape.GROUPS // packing.ROWS),)](
-        *(B, C, C if mix is None else mix, words, rows),
+    rows, count = B.shape[:3].numel(), (B.shape[:2].numel() + AHEAD) * shape.M
+    words = torch.empty(count, packing.WIDTH, dtype=torch.int64, device=B.device)
+    load_kernels(PACKING).pack_pairs[(-(-count // packing.ROWS),)](
+        *(B, C, C if mix is None else mix, words, rows, count),
         *(B.stride(2), C.stride(2), 0 if mix is None else mix.stride(2), packing),
     )
     return words

@@ -1,8 +1,8 @@
 """The partition of a scan into programs of one warp on a GPU, by a fixed rule for bit-equal results.
 
 A stream of many states is scanned as groups of at most 32, as if these were streams, so that the registers
-of a lane are bounded for any n. Among the layouts of a group over 32 lanes, and of streams in one program,
-the one with the shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
+of a lane are bounded for any n. Among the layouts of the backward, of a group over 32 lanes, the one with the
+shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
 """
 
 from collections.abc import Iterator
@@ -28,21 +28,61 @@ TILE = 1024
 """Pairs of B and C in a program that packs or sums them."""
 
 
-class KernelShape(NamedTuple):
-    """The compile-time constants of a kernel; see `msbench.ops.scan.triton_kernels`.
+class ForwardShape(NamedTuple):
+    """The compile-time constants of `msbench.ops.scan.triton_forward_kernels`.
 
     Parameters
     ----------
     M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
     D, N, STATES : channels, states of a group, and states of a stream
-    STREAMS : groups in one program
+    KN, K : states of a group, and channels, in one lane
+    BLOCKS : programs that together cover all channels
+    MIXED, SKIP, SCALED, KEEP : True if streams are mixed, have skips, inputs are multiplied by their step
+        size, and states are kept
+    EVERY : steps between kept states
+    """
+
+    M: int
+    M_IN: int
+    GROUPS: int
+    D: int
+    N: int
+    STATES: int
+    KN: int
+    K: int
+    BLOCKS: int
+    MIXED: bool
+    SKIP: bool
+    SCALED: bool
+    KEEP: bool
+    EVERY: int
+
+    def count_pairs(self) -> int:
+        """Return the pairs of B and C of a group: a multiple of its lanes."""
+        return 4 * self.KN
+
+    def limit_registers(self) -> int:
+        """Return the registers of a lane: with 128, four warps of a scheduler hide what each one waits for.
+
+        Without a limit the compiler saves registers at the expense of loads ahead. More are needed on some
+        GPUs for 16 states in a lane; and where programs are few, no other warp needs them.
+        """
+        return 128 if self.K == 2 and self.KN < 8 else 168
+
+
+class BackwardShape(NamedTuple):
+    """The compile-time constants of the backward; see `msbench.ops.scan.triton_backward_kernels`.
+
+    Parameters
+    ----------
+    M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
+    D, N, STATES : channels, states of a group, and states of a stream
     LN, LD : lanes along the states and along the channels
     KN, K : states of a group, and channels, in one lane
     PIECES, STARTS, COUNT : KN as a sum of powers of two, its partial sums, its number of terms
     BLOCKS : programs that together cover all channels
     WHOLE : True if they end with the last channel
-    MIXED, SKIP, SCALED, KEEP : True if streams are mixed, have skips, inputs are multiplied by their step
-        size, and states are kept
+    MIXED, SKIP, SCALED : as in `ForwardShape`
     EVERY, STEPS, SLOTS : steps between kept states, steps in registers, and states that a program saves
     """
 
@@ -52,7 +92,6 @@ class KernelShape(NamedTuple):
     D: int
     N: int
     STATES: int
-    STREAMS: int
     LN: int
     LD: int
     KN: int
@@ -65,10 +104,13 @@ class KernelShape(NamedTuple):
     MIXED: bool
     SKIP: bool
     SCALED: bool
-    KEEP: bool
     EVERY: int
     STEPS: int
     SLOTS: int
+
+    def count_pairs(self) -> int:
+        """Return the pairs of B and C of a group: a multiple of its lanes."""
+        return self.KN * self.LN
 
 
 class PackingShape(NamedTuple):
@@ -80,7 +122,7 @@ class PackingShape(NamedTuple):
     STATES, N : states of a stream, and of a group
     WIDTH, PADDED : pairs of a group, and the power of two that covers them
     BLOCKS, ROWS : parts to sum, and rows of a program
-    MIXED, SKIP : as in `KernelShape`
+    MIXED, SKIP : as in `ForwardShape`
     """
 
     M: int
@@ -114,9 +156,8 @@ class ScanSizes(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Streams (groups) in one program, lanes along the states, and channels in one lane."""
+    """Lanes along the states, and channels in one lane, of the backward."""
 
-    streams: int
     lanes: int
     channels: int
 
@@ -126,57 +167,46 @@ def count_groups(n: int) -> int:
     return -(-n // LARGEST_GROUP)
 
 
-def choose_forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
-    """Return the shape of the forward kernel."""
-    parts = count_groups(problem.n)
-    streams = {1, parts, *([problem.m * parts] if problem.mixed else [])}
-    layout = min(list_layouts(sorted(streams)), key=lambda x: estimate_forward_time(problem, x))
-    return make_shape(problem, layout, keep)
-
-
-def choose_backward_shape(problem: ScanSizes) -> KernelShape:
-    """Return the shape of the backward kernel: one group per program, since no sum is over streams."""
-    return make_shape(
-        problem, min(list_layouts([1]), key=lambda x: estimate_backward_time(problem, x)), keep=True
+def choose_forward_shape(problem: ScanSizes, *, keep: bool) -> ForwardShape:
+    """Return the shape of the forward kernel: two channels in a lane, one where programs would be too few."""
+    parts, n = count_groups(problem.n), count_group_states(problem)
+    wide = -(-problem.d // 16)
+    channels = 2 if problem.b * problem.m * parts * wide >= problem.schedulers and problem.d > 8 else 1
+    kn = -(-n // 4)
+    return ForwardShape(
+        M=problem.m * parts,
+        M_IN=problem.m,
+        GROUPS=parts,
+        D=problem.d,
+        N=n,
+        STATES=problem.n,
+        KN=kn,
+        K=channels,
+        BLOCKS=-(-problem.d // (8 * channels)),
+        MIXED=problem.mixed,
+        SKIP=problem.skip,
+        SCALED=problem.scaled,
+        KEEP=keep,
+        EVERY=problem.every,
     )
 
 
-def list_layouts(streams: list[int]) -> Iterator[Layout]:
+def choose_backward_shape(problem: ScanSizes) -> BackwardShape:
+    """Return the shape of the backward kernel: one group per program, since no sum is over streams."""
+    return make_shape(problem, min(list_layouts(), key=lambda x: estimate_backward_time(problem, x)))
+
+
+def list_layouts() -> Iterator[Layout]:
     """Yield all layouts; the first one of equal times is taken."""
-    for count in streams:
-        for lanes in (4, 8, 16, 2):
-            for channels in (1, 2, 4, 8):
-                yield Layout(count, lanes, channels)
+    for lanes in (4, 8, 16, 2):
+        for channels in (1, 2, 4, 8):
+            yield Layout(lanes, channels)
 
 
 def count_programs(problem: ScanSizes, layout: Layout) -> int:
     """Return the number of programs of one warp."""
     width = 32 // layout.lanes * layout.channels
-    return problem.b * problem.m * count_groups(problem.n) // layout.streams * -(-problem.d // width)
-
-
-def estimate_forward_time(problem: ScanSizes, layout: Layout) -> float:
-    """Estimate the cycles of all programs per step of time.
-
-    A lane's state takes 5 instructions, its exponential 8 cycles of a unit that lanes share, and one load of
-    B and C serves `channels` of them. B and C are read from L2, 3 kB per cycle; outputs that are yet to be
-    summed go through memory, 1.7 kB per cycle.
-    """
-    streams, lanes, channels = layout
-    kn = count_lane_states(problem, layout)
-    if streams * kn * (2 * channels + 2) + 4 * streams * channels > REGISTERS:
-        return float("inf")
-    issued = streams * (kn * (5 * channels + 1) + 8 * channels) + channels * 2 * lanes.bit_length() + 10
-    count = count_programs(problem, layout)
-    outputs = problem.m * count_groups(problem.n) // streams
-    unsummed = 0 if outputs == (1 if problem.mixed else problem.m) else 8 * outputs * problem.b * problem.d
-    return (
-        max(
-            estimate_busiest_time(problem, count, max(issued, 8 * streams * kn * channels)),
-            count * streams * kn * lanes * 8 / 3000,
-        )
-        + unsummed / 1700
-    )
+    return problem.b * problem.m * count_groups(problem.n) * -(-problem.d // width)
 
 
 def estimate_backward_time(problem: ScanSizes, layout: Layout) -> float:
@@ -185,7 +215,7 @@ def estimate_backward_time(problem: ScanSizes, layout: Layout) -> float:
     A state takes 17 instructions, plus sums over lanes of channels (7 for a state's B and C) and of states.
     Each program writes its part of the gradients of B and C, which is read again.
     """
-    _, lanes, channels = layout
+    lanes, channels = layout
     kn = count_lane_states(problem, layout)
     if kn * channels * (2 * STEPS + 4) > REGISTERS:
         return float("inf")
@@ -209,20 +239,19 @@ def estimate_busiest_time(problem: ScanSizes, count: int, cycles: float) -> floa
     return max(-(-count // problem.schedulers), 2) * cycles
 
 
-def make_shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
+def make_shape(problem: ScanSizes, layout: Layout) -> BackwardShape:
     """Return the shape of a layout."""
     kn = count_lane_states(problem, layout)
     pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
     width = 32 // layout.lanes * layout.channels
     parts = count_groups(problem.n)
-    return KernelShape(
+    return BackwardShape(
         M=problem.m * parts,
         M_IN=problem.m,
         GROUPS=parts,
         D=problem.d,
         N=count_group_states(problem),
         STATES=problem.n,
-        STREAMS=layout.streams,
         LN=layout.lanes,
         LD=32 // layout.lanes,
         KN=kn,
@@ -235,16 +264,15 @@ def make_shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
         MIXED=problem.mixed,
         SKIP=problem.skip,
         SCALED=problem.scaled,
-        KEEP=keep,
         EVERY=problem.every,
         STEPS=STEPS,
         SLOTS=problem.every // STEPS + STEPS - 1,
     )
 
 
-def make_packing_shape(shape: KernelShape) -> PackingShape:
+def make_packing_shape(shape: ForwardShape | BackwardShape) -> PackingShape:
     """Return the constants of the kernels around one of this shape."""
-    width = shape.KN * shape.LN
+    width = shape.count_pairs()
     padded = 1 << (width - 1).bit_length()
     return PackingShape(
         M=shape.M_IN,

@@ -1,4 +1,4 @@
-"""The forward and the backward of the scan on a GPU, from the tiles of one step to the loops over all.
+"""The backward of the scan on a GPU, from the tiles of one step to the loops over all.
 
 A warp scans a block of channels, step after step, with states in registers. It is a grid of LN lanes of
 states by LD lanes of channels, and a lane holds KN by K states of a stream. The tiles (J, K, LN, LD) of these
@@ -7,15 +7,14 @@ only n is padded, to a multiple of LN; inner products over n are sums in a lane 
 C, which all channels share, are read once for K channels.
 
 B and C come in pairs, as the halves of one 64-bit word (b, l, m, KN LN), so that one load reads both. All
-sizes except the length are compile-time constants (`triton_shape.KernelShape`), and so are addresses.
+sizes except the length are compile-time constants (`triton_shape.BackwardShape`), and so are addresses.
 """
 
 import triton
 import triton.language as tl
 
-FORWARD_TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "y", "kept")
-BACKWARD_TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
-BACKWARD_TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
+TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
+TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
 """Tensors accessed 4 or 8 bytes at a time, so that 16-byte alignment needs no specialised kernel."""
 INTEGERS = ("length", "mix_stride", "first_example", "first_span", "last_span", "one")
 
@@ -147,15 +146,6 @@ def store_states(pointer, x, left_n, left, S: tl.constexpr):
 
 
 @triton.jit
-def no_states(S: tl.constexpr):
-    """Return pieces of zeros."""
-    x = ()
-    for p in tl.static_range(S.COUNT):
-        x = x + (tl.zeros([S.PIECES[p], S.K, S.LN, S.LD], tl.float32),)
-    return x
-
-
-@triton.jit
 def save(pointer, h, S: tl.constexpr):
     """Write states for `restore`."""
     for p in tl.static_range(S.COUNT):
@@ -217,127 +207,8 @@ def over_lanes_of_n(x, S: tl.constexpr):
     return tl.broadcast_to(tl.sum(x, axis=2, keep_dims=True), [1, S.K, S.LN, S.LD])
 
 
-@triton.jit(do_not_specialize=("length", "mix_stride", "one"), do_not_specialize_on_alignment=FORWARD_TENSORS)
-def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, mix_stride, one, S: tl.constexpr):
-    """Compute y (b, l, d) of all streams, or (b, l, m, d) with one per program, and every EVERY-th state."""
-    OUT: tl.constexpr = S.M // S.STREAMS * S.D  # per step
-    block = tl.program_id(0) % S.BLOCKS
-    stream = tl.program_id(0) // S.BLOCKS % (S.M // S.STREAMS) * S.STREAMS
-    row = (tl.program_id(0) // (S.BLOCKS * (S.M // S.STREAMS))).to(tl.int64)
-    lane_n, lane = lanes(one, S)
-    first = block * (S.LD * S.K) + lane
-    left, left_n = S.D - first, S.N - lane_n
-
-    states_at = (stream * S.N + lane_n) * S.D + first
-    decay = ()
-    skips = ()
-    h = ()
-    for s in tl.static_range(S.STREAMS):
-        at, left_rates = rates_at(stream + s, lane_n, first, S)
-        decay = decay + load_decays(A + at, left_rates, left, S)
-        h = h + no_states(S)
-        if S.SKIP:
-            skips = skips + (load_skip(skip + first, stream + s, left, S),)
-
-    origin = row * length * S.M_IN + stream // S.GROUPS
-    p_u, p_dt = u + origin * S.D + first, dt + origin * S.D + first
-    p_bc = bc + (row * length * S.M + stream) * (S.KN * S.LN) + lane_n
-    p_mix = mix + origin * mix_stride
-    p_y = y + row * length * OUT + stream // S.STREAMS * S.D + first
-    p_kept = kept + row * tl.cdiv(length, S.EVERY) * (S.M * S.N * S.D) + states_at
-
-    now = load_streams(p_u, p_dt, p_bc, left, S)
-    for start in range(0, length, S.EVERY):
-        if S.KEEP:
-            for s in tl.static_range(S.STREAMS):
-                store_states(p_kept + s * S.N * S.D, slice_of(h, s, S), left_n, left, S)
-            p_kept += S.M * S.N * S.D
-        stop = tl.minimum(start + S.EVERY, length)
-        pairs = (stop - start) // 2
-        for i in range(pairs):
-            more = start + 2 * i + 2 < length
-            pointers = (p_u, p_dt, p_bc, p_mix, p_y)
-            h, now = forward_steps(h, now, decay, skips, pointers, mix_stride, left, more, 2, S)
-            p_u += 2 * S.M_IN * S.D
-            p_dt += 2 * S.M_IN * S.D
-            p_bc += 2 * S.M * S.KN * S.LN
-            p_mix += 2 * S.M_IN * mix_stride
-            p_y += 2 * OUT
-        if (stop - start) % 2 == 1:  # the last step: spans are even
-            pointers = (p_u, p_dt, p_bc, p_mix, p_y)
-            h, now = forward_steps(h, now, decay, skips, pointers, mix_stride, left, False, 1, S)
-
-
-@triton.jit
-def load_streams(p_u, p_dt, p_bc, left, S: tl.constexpr):
-    """Load one step of all streams."""
-    x = ()
-    for s in tl.static_range(S.STREAMS):
-        at = s // S.GROUPS * S.D
-        x = x + load_step(p_u + at, p_dt + at, p_bc + s * (S.KN * S.LN), left, S)
-    return x
-
-
-@triton.jit
-def forward_steps(
-    h, now, decay, skips, pointers, mix_stride, left, more, STEPS: tl.constexpr, S: tl.constexpr
-):
-    """Run some steps, the first of which is loaded: write y, return the states and the next loaded step.
-
-    Without `more` that is the last step again. Each step is loaded while the one before is computed.
-    """
-    X: tl.constexpr = 2 + S.COUNT
-    p_u, p_dt, p_bc, p_mix, p_y = pointers
-    for i in tl.static_range(STEPS):
-        ahead = i + 1
-        if i + 1 == STEPS:
-            ahead = tl.where(more, STEPS, STEPS - 1)
-        at_u, at_dt = p_u + ahead * (S.M_IN * S.D), p_dt + ahead * (S.M_IN * S.D)
-        at_bc = p_bc + ahead * (S.M * S.KN * S.LN)
-        states = ()
-        following = ()
-        y = no_states(S)
-        passed = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
-        for s in tl.static_range(S.STREAMS):
-            at = s // S.GROUPS * S.D
-            following = following + load_step(at_u + at, at_dt + at, at_bc + s * (S.KN * S.LN), left, S)
-            x = now[s * X : s * X + X]
-            pieces = advance(slice_of(h, s, S), slice_of(decay, s, S), x, S)[1]
-            states = states + pieces
-            y = add_read(y, pieces, x, S)
-            if S.SKIP:
-                skipped = skips[s] * x[0]
-                if S.MIXED:
-                    skipped = skipped * tl.load(p_mix + (i * S.M_IN + s // S.GROUPS) * mix_stride).to(
-                        tl.float32
-                    )
-                passed += skipped
-        read = tl.sum(y[0], axis=0, keep_dims=True)
-        for p in tl.static_range(1, S.COUNT):
-            read += tl.sum(y[p], axis=0, keep_dims=True)
-        store_channels(p_y + i * (S.M // S.STREAMS * S.D), over_lanes_of_n(read, S) + passed, left, S)
-        h = states
-        now = following
-    return h, now
-
-
-@triton.jit
-def add_read(y, states, x, S: tl.constexpr):
-    """Return pieces y plus the products of states with C."""
-    total = ()
-    for p in tl.static_range(S.COUNT):
-        total = total + (y[p] + high(x[2 + p]) * states[p],)
-    return total
-
-
-@triton.jit
-def slice_of(x, s: tl.constexpr, S: tl.constexpr):
-    """Return the pieces of one of several streams."""
-    return x[s * S.COUNT : s * S.COUNT + S.COUNT]
-
-
 # fmt: off
-@triton.jit(do_not_specialize=INTEGERS, do_not_specialize_on_alignment=BACKWARD_TENSORS)
+@triton.jit(do_not_specialize=INTEGERS, do_not_specialize_on_alignment=TENSORS)
 def scan_backward(
     u, dt, A, bc, skip, mix, kept, gy, saved, g_h, g_u, g_dt, g_A, g_bc, g_skip,
     length, mix_stride, first_example, first_span, last_span, one, S: tl.constexpr,
