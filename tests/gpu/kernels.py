@@ -167,7 +167,6 @@ def main() -> None:
     parser.add_argument("--update", action="store_true", help=f"write {CEILINGS.name}")
     options = parser.parse_args()
     if null_gpu.is_loaded():
-        null_gpu.accept_any_result()
         skip_checks()
         for cell in options.cells:
             for each in measure_cell(cell):

@@ -1,7 +1,7 @@
 """Python programs on a GPU that computes nothing: how it is built, started, and read.
 
-`null_cuda.cpp` says what it is. A test starts a script with `NullGpu.run`; the script, in its own process,
-calls `accept_any_result` first, and reads the GPU's counters.
+`null_cuda.cpp` says what it is. A test starts a script with `NullGpu.run`, in a process of its own, in which
+kernels pass their checks (`startup/sitecustomize.py`) and the script reads the GPU's counters.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ COMPUTING = re.compile(
 """Those among them that start work on the device."""
 CUDA = "13"
 """The version whose functions the sources have."""
-FOLDER, LOADED = "NULL_GPU_FOLDER", "NULL_GPU_LIBRARY"
+FOLDER, LOADED, REPORTS = "NULL_GPU_FOLDER", "NULL_GPU_LIBRARY", "NULL_GPU_REPORTS"
 
 
 def find_missing() -> str:
@@ -104,21 +104,28 @@ class NullGpu:
     folder: Path
 
     def environment(
-        self, *, count: int = 1, capability: int = 90, memory: int = 80 * 2**30
+        self, *, count: int = 1, capability: int = 90, memory: int = 80 * 2**30, caching: bool = False
     ) -> dict[str, str]:
-        """Return the environment of a process that has so many cards, each with `memory` bytes."""
+        """Return the environment of a process that has so many cards, each with `memory` bytes.
+
+        With PyTorch's `caching` of memory it is as on a real card, but memory that is used again has the
+        content of its last use, where kernels compute nothing; without, it is zeros.
+        """
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("TRITON_", "MSBENCH_SCAN", "CUDA_", "PYTEST_"))
+            if not name.startswith(("TRITON_", "MSBENCH_SCAN", "CUDA_", "PYTEST_", "PYTORCH_"))
         }
+        if not caching:
+            kept["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         here = str(self.library.parent)
+        search = [str(HERE), str(HERE / "startup"), os.environ.get("PYTHONPATH", "")]
         return kept | {
             "LD_PRELOAD": str(self.library),
             "LD_LIBRARY_PATH": here,
             "TRITON_LIBCUDA_PATH": here,
             "TRITON_CACHE_DIR": str(self.folder / "triton"),
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, search)),
             "OMP_NUM_THREADS": "1",
             LOADED: str(self.library),
             FOLDER: str(self.folder),
@@ -127,21 +134,26 @@ class NullGpu:
             "NULL_GPU_BYTES": str(memory),
         }
 
-    def run(self, script: str, *arguments: str, timeout: float = 600, **card: int) -> list[dict[str, Any]]:
+    def run(self, script: str, *arguments: str, timeout: float = 600, **card: Any) -> list[dict[str, Any]]:
         """Run a script of this folder, and return what it printed: an object a line."""
-        command = [sys.executable, str(HERE / script), *arguments]
-        done = subprocess.run(
-            command,
-            env=self.environment(**card),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert done.returncode == 0, (
-            f"{script} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        done = _run([str(HERE / script), *arguments], self.environment(**card), timeout)
+        return [json.loads(line) for line in done.splitlines()]
+
+    def run_command(self, *arguments: str, reports: Path, **card: Any) -> dict[str, dict[str, Any]]:
+        """Run msbench, and return the counters of each of its processes: those of a rank, or ``parent``."""
+        reports.mkdir()
+        _run(["-m", "msbench", *arguments], self.environment(**card) | {REPORTS: str(reports)}, 600)
+        return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in reports.glob("*.json")}
+
+
+def _run(arguments: Sequence[str], environment: dict[str, str], timeout: float) -> str:
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    text = f"{' '.join(arguments)} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
+    assert done.returncode == 0, text
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -207,12 +219,19 @@ def watching(notice: Callable[[str], None]) -> Iterator[None]:
         library.null_gpu_watch(None)
 
 
-def accept_any_result() -> None:
-    """Let kernels pass their checks whatever they compute, and do without cuDNN, which is not there."""
-    from msbench.ops.scan import dispatch
+def accept_any_result(dispatch: Any) -> None:
+    """Let kernels pass their checks whatever they compute, and do without cuDNN, which is not there.
 
+    `dispatch` is the module with these checks; each process calls this when it imports that.
+    """
     dispatch.TOLERANCE = float("inf")
     torch.backends.cudnn.enabled = False
+
+
+def write_report() -> None:
+    """Write this process's counters into the folder for reports, by its rank."""
+    path = Path(os.environ[REPORTS], f"{os.environ.get('RANK', 'parent')}.json")
+    path.write_text(_load().null_gpu_report().decode(), encoding="utf-8")
 
 
 def leave() -> NoReturn:

@@ -13,7 +13,7 @@ MEMORY = 10 * 2**30
 
 @pytest.fixture(scope="module")
 def found(null_gpu: NullGpu) -> list[dict[str, Any]]:
-    return null_gpu.run("measure_null_gpu.py", count=2, capability=80, memory=MEMORY)
+    return null_gpu.run("measure_null_gpu.py", count=2, capability=80, memory=MEMORY, caching=True)
 
 
 def test_devices(found: list[dict[str, Any]]) -> None:

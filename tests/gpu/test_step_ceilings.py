@@ -50,7 +50,7 @@ def test_steps_cost_what_is_recorded(null_gpu: NullGpu, suite: str) -> None:
     if (here := describe_versions()) != (recorded := read_versions(CEILINGS)):
         pytest.skip(f"recorded with {recorded}, this is {here}")
     cells = [cell for cell in list_cells() if cell.startswith(f"{suite}/")]
-    measured = [StepMeasurement(**each["step"]) for each in null_gpu.run("traffic.py", *cells)]
+    measured = [StepMeasurement(**each["step"]) for each in null_gpu.run("traffic.py", *cells, caching=True)]
     ceilings = read_ceilings()
     changed = [
         f"{x.cell}: {'; '.join(found)}" for x in measured if (found := compare_steps(ceilings[x.cell], x))
