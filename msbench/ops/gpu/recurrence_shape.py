@@ -17,7 +17,7 @@ MOST_REGISTERS = 512
 LATENCY = 700
 """Cycles from a load from memory to its use."""
 STEPS, STEPS_TOGETHER = 8, 4
-"""Steps that are on their way while others are computed: of one stream, and of several in a program."""
+"""Steps on their way while others are computed: of one stream, and of several or with sums over lanes."""
 
 
 class SystemShape(NamedTuple):
@@ -95,14 +95,25 @@ def choose_input_shape(sizes: SystemSizes) -> SystemShape | None:
 def choose_gradient_shape(sizes: SystemSizes, *, of_mix: bool) -> SystemShape | None:
     """Return the shape of the kernel of the other gradients, or None if no layout has the room."""
     registers, instructions = (7, 5) if of_mix else (6, 4)
-    return _choose(sizes, 1, registers, instructions, spread=sizes.mixed, mixed=of_mix)
+    return _choose(sizes, 1, registers, instructions, spread=sizes.mixed, mixed=of_mix, crowded=3)
 
 
 def _choose(
-    sizes: SystemSizes, streams: int, registers: int, instructions: int, *, spread: bool, mixed: bool
+    sizes: SystemSizes,
+    streams: int,
+    registers: int,
+    instructions: int,
+    *,
+    spread: bool,
+    mixed: bool,
+    crowded: int = 0,
 ) -> SystemShape | None:
+    """Return the fastest shape; with several lanes of states each state takes `crowded` more registers."""
+
     def estimate(layout: SystemLayout) -> float:
-        return estimate_system_time(sizes, layout, registers, instructions)
+        needed = registers + crowded * (layout.lanes > 1)
+        steps = count_steps(layout, mixed=mixed)
+        return estimate_system_time(sizes, layout, needed, instructions, steps)
 
     best = min(list_system_layouts(streams), key=estimate)
     if estimate(best) == float("inf"):
@@ -117,7 +128,7 @@ def list_system_layouts(streams: int) -> Iterator[SystemLayout]:
 
 
 def estimate_system_time(
-    sizes: SystemSizes, layout: SystemLayout, registers: int, instructions: int
+    sizes: SystemSizes, layout: SystemLayout, registers: int, instructions: int, steps: int
 ) -> float:
     """Estimate the cycles of a scheduler per step of time.
 
@@ -127,7 +138,7 @@ def estimate_system_time(
     """
     streams, lanes = layout
     held = streams * count_lane_states(sizes.n, lanes)
-    ahead = count_steps(streams) * streams * 2
+    ahead = steps * streams * 2
     needed = registers * held + ahead + OTHER_REGISTERS
     if needed > REGISTERS:
         return float("inf")
@@ -136,7 +147,7 @@ def estimate_system_time(
     resident = min(MOST_REGISTERS // needed, max(1, round(programs)))
     sectors = 0.5 * streams * max(1, 8 // width)
     issued = instructions * held + 4 * streams + 2 * lanes.bit_length() + 6 + sectors
-    cycles = max(1.06 * resident * issued, issued + LATENCY / count_steps(streams))
+    cycles = max(1.06 * resident * issued, issued + LATENCY / steps)
     return max(programs / resident, 1) * cycles
 
 
@@ -145,9 +156,9 @@ def count_lane_states(n: int, lanes: int) -> int:
     return -(-n // lanes)
 
 
-def count_steps(streams: int) -> int:
-    """Return the number of steps that are loaded ahead in a program of so many streams."""
-    return STEPS if streams == 1 else STEPS_TOGETHER
+def count_steps(layout: SystemLayout, *, mixed: bool) -> int:
+    """Return the number of steps that are loaded ahead: fewer where they take more registers."""
+    return STEPS if layout.streams == 1 and (layout.lanes == 1 or not mixed) else STEPS_TOGETHER
 
 
 def make_system_shape(sizes: SystemSizes, layout: SystemLayout, *, spread: bool, mixed: bool) -> SystemShape:
@@ -170,7 +181,7 @@ def make_system_shape(sizes: SystemSizes, layout: SystemLayout, *, spread: bool,
         INPUT=sizes.d if spread else sizes.m * sizes.d,
         OUTPUT=sizes.d if mixed else sizes.m * sizes.d,
         EVERY=sizes.every,
-        STEPS=count_steps(layout.streams),
+        STEPS=count_steps(layout, mixed=mixed),
     )
 
 
