@@ -19,6 +19,8 @@ NAMESPACE = "msbench"
 LIBRARY = Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 Operation = Callable[..., Any]
+IMPLEMENTATIONS: dict[str, Operation] = {}
+"""The functions of all operators by their names."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -33,6 +35,7 @@ def register_operator(function: Operation, fake: Operation) -> Operation:
     LIBRARY.define(function.__name__ + infer_schema(function, mutates_args=()))  # type: ignore[no-untyped-call]
     LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     register_fake(name, fake, lib=LIBRARY)
+    IMPLEMENTATIONS[function.__name__] = function
     op: Operation = getattr(torch.ops.msbench, function.__name__).default
     register_vmap(name, make_vmap_rule(op), lib=LIBRARY)
     return op

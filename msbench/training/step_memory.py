@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,8 @@ from msbench import models
 from msbench.config import ClassifierConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
+from msbench.ops.gpu.launch import skip_launches
+from msbench.ops.operators import IMPLEMENTATIONS, NAMESPACE
 from msbench.training.step import compute_loss
 
 UNIT = 512
@@ -31,8 +33,8 @@ Measured on a CPU; for a GPU the gates, the cell and its hyperbolic tangent.
 TRACED, ROUGHLY = 5, 3
 """Layers that are traced of more: the first, the last, and between them three, as many as Griffin's pattern
 has, or one."""
-FEW_POSITIONS = 16
-"""Positions that are traced, and twice as many, where a layer is a Python loop over positions."""
+FEW_POSITIONS, FEW_EXAMPLES = 16, 4
+"""Positions, or examples, that are traced, and twice as many, where a layer is a Python loop over them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def measure_step_memory(
 ) -> StepMemory:
     """Return the memory of a step of `examples`, each of `length` positions, on ``cpu`` or ``cuda``.
 
-    What a kernel takes while it runs is not included, nor what torch and its libraries take. A `rough` one is
+    What torch and its libraries take is not included, nor work space of the C++ kernels. A `rough` one is
     for a step that recomputes nothing, and takes a fourth of the time.
     """
     outline = models.build_outline(name, config, info)
@@ -114,8 +116,9 @@ def measure_step_memory(
         if loop == "positions" and length > 2 * FEW_POSITIONS:
             one, other = find(examples, FEW_POSITIONS), find(examples, 2 * FEW_POSITIONS)
             return _extend(one, other, length / FEW_POSITIONS)
-        if loop == "examples" and examples > 2:
-            return _extend(find(1, length), find(2, length), examples)
+        if loop == "examples" and examples > 2 * FEW_EXAMPLES:
+            one, other = find(FEW_EXAMPLES, length), find(2 * FEW_EXAMPLES, length)
+            return _extend(one, other, examples / FEW_EXAMPLES)
         return find(examples, length)
 
     plain = trace(False)
@@ -217,6 +220,10 @@ def _make_batch(info: TaskInfo, examples: int, length: int, device: str) -> tupl
     return inputs, lengths, torch.zeros(examples, *decisions, dtype=torch.int64, device=device)
 
 
+def _list_gpu_tensors(arguments: Any) -> Iterator[bool]:
+    return (isinstance(x, Tensor) and x.is_cuda for x in arguments)
+
+
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A count of the bytes of all storages that were allocated inside the context and still exist.
 
@@ -231,6 +238,10 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         del types
+        if self._hides and function.namespace == NAMESPACE and any(_list_gpu_tensors(arguments)):
+            # As it is computed there, for what it allocates besides its results.
+            with self, skip_launches():
+                return IMPLEMENTATIONS[function.overloadpacket.__name__](*arguments)
         found = function(*arguments, **(options or {}))
         hidden = HIDDEN.get(function.overloadpacket.__name__, 0) if self._hides else 0
         for x in tree_iter(found):

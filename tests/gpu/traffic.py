@@ -36,7 +36,7 @@ from msbench.datasets.dataset import SPLITS, Dataset, RaggedPairs, RaggedTokens,
 from msbench.environment import list_versions, measure_split_memory, use_matmul
 from msbench.errors import Interrupted
 from msbench.reporting.tables.definitions import PAPER_SUITES
-from msbench.runs.memory import limit_step_memory, plan_recomputation
+from msbench.runs.memory import limit_step_memory, plan_recomputation, trace_memory
 from msbench.runs.suite import load_suite
 from msbench.training import batches
 from msbench.training.loop import Trainer, make_fabric
@@ -64,6 +64,7 @@ class StepMeasurement:
     milliseconds : estimated, on an H100
     peak : gigabytes that PyTorch had allocated at most
     recomputed : True if layers are computed twice, to save memory
+    estimate : the peak as it was estimated before the step, in GB
     """
 
     cell: str
@@ -75,6 +76,7 @@ class StepMeasurement:
     milliseconds: float
     peak: float
     recomputed: bool
+    estimate: float
 
 
 def list_cells() -> list[str]:
@@ -147,6 +149,8 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         held = sum(batches.count_resident_bytes(split, trainer.room) for split in dataset.splits.values())
         limit = limit_step_memory("cuda", held)
         trainer.gradients.count_recomputed, most = plan_recomputation(spec, dataset.info, "cuda", limit)
+        memory = trace_memory(spec, dataset.info, "cuda")
+        estimate = memory.estimate(trainer.gradients.count_recomputed(memory.positions))
 
         def after(step: int) -> None:
             nonlocal counts, peak
@@ -183,6 +187,7 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         round(1e3 * total.seconds, 2),
         round(peak / 1e9, 3),
         most is not None,
+        round((estimate + held) / 1e9, 3),
     )
     return measured, dict(counter.costs)
 
@@ -236,14 +241,14 @@ def print_table(steps: Sequence[StepMeasurement]) -> None:
     """Print a row for each cell, with the ratio to Mamba's time on the same task."""
     mamba = {s.cell.rsplit("/", 1)[0]: s.milliseconds for s in steps if s.cell.endswith("/mamba")}
     heads = f"{'cell':42}{'ms':>9}{'/ mamba':>9}{'GB':>9}{'launches':>10}{'waits':>7}{'in':>4}{'out':>4}"
-    print(f"{heads}{'peak GB':>9}")
+    print(f"{heads}{'peak GB':>9}{'estimate':>10}")
     for step in steps:
         task = step.cell.rsplit("/", 1)[0]
         ratio = f"{step.milliseconds / mamba[task]:.2f}" if task in mamba else ""
         again = "  recomputed" if step.recomputed else ""
         print(
             f"{step.cell:42}{step.milliseconds:9.1f}{ratio:>9}{step.gigabytes:9.1f}{step.launches:10}{step.waits:7}"
-            f"{step.to_device:4}{step.to_host:4}{step.peak:9.2f}{again}"
+            f"{step.to_device:4}{step.to_host:4}{step.peak:9.2f}{step.estimate:10.2f}{again}"
         )
 
 
