@@ -80,15 +80,16 @@ def test_a_small_card_recomputes_what_it_has_to(
     null_gpu: NullGpu, gigabytes: int, cells: Sequence[str]
 ) -> None:
     """A step that takes more than the card has raises an error there."""
-    found = null_gpu.run("traffic.py", *cells, memory=gigabytes * 10**9)
+    found = null_gpu.run("traffic.py", *cells, memory=gigabytes * 10**9, caching=True)
     measured = [StepMeasurement(**each["step"]) for each in found]
     check_estimates(measured)
     whole = read_ceilings()
     for step in measured:
-        assert step.recomputed == (whole[step.cell].peak > 0.85 * gigabytes)
-        assert step.peak < min(gigabytes, whole[step.cell].peak + 0.5)
-        if step.recomputed:
-            assert step.peak > 0.7 * gigabytes, "no more layers than it has to"
+        peak = whole[step.cell].peak
+        if not 0.8 * gigabytes < peak < 0.9 * gigabytes:
+            assert step.recomputed == (peak > 0.85 * gigabytes)
+        if step.recomputed:  # no more layers than it has to: each is a tenth of the whole at most
+            assert 0.85 * gigabytes - 0.15 * peak < step.peak < 0.9 * gigabytes
 
 
 OLD = StepMeasurement("a/b/c", 1000, 1, 3, 0, 50.0, 20.0, 1.5, False, 1.5)
