@@ -30,7 +30,8 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation:
 
         y[t] = bias + sum_j weight[j] x[t - j dilation]
 
-    Any length, even shorter than the filter. The dtype is that of `x` and `weight` promoted.
+    Any length, even shorter than the filter. The dtype is that of `x` and `weight` promoted, but that of `x`
+    in half precision; the arithmetic is of the promoted one.
     """
     check_conv(x, weight, bias, dilation)
     return _apply_bank(x, *_arrange_conv(weight, bias), dilation).squeeze(2)
@@ -43,7 +44,7 @@ def convolve_silu(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilatio
     if bank.is_supported(x, filters[0]) and is_bank_on_gpu(x.device.type):
         stream: Tensor = _silu_conv(x, *_promote_filters(x, *filters), dilation)
         return stream.squeeze(2)
-    return functional.silu(_apply_bank(x, *filters, dilation).squeeze(2))
+    return functional.silu(_filter(x, *filters, dilation).squeeze(2)).to(find_stream_dtype(x, weight))
 
 
 def check_conv(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> None:
@@ -75,7 +76,7 @@ def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
     filters : (S, 2, k, d); ``filters[s - 1]`` is phi^s (low-pass), psi^s (high-pass)
     bias : (S, 2, d) or None
 
-    Returns the streams [x, d^1 .. d^S, a^S], (b, l, S + 2, d). Any length.
+    Returns the streams [x, d^1 .. d^S, a^S], (b, l, S + 2, d), in the dtype of `causal_conv`. Any length.
     """
     check_bank(x, filters, bias)
     return _apply_bank(x, filters, bias, 1)
@@ -245,8 +246,19 @@ ACTIVATED = TritonBankEngine(silu=True)
 NAMES = ("output", "x", "taps", "bias")
 
 
+def find_stream_dtype(x: Tensor, taps: Tensor) -> torch.dtype:
+    """Return the dtype of the streams of x: its own in half precision, else that of x and taps promoted."""
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    return x.dtype if half else torch.promote_types(x.dtype, taps.dtype)
+
+
 def _apply_bank(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
-    """Call the forward of an engine, differentiably; `dilation` is that of the first level."""
+    """Return streams in their dtype, differentiably; `dilation` is that of the first level."""
+    return _filter(x, taps, bias, dilation).to(find_stream_dtype(x, taps))
+
+
+def _filter(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+    """Call the forward of an engine, whose streams may be of a higher precision than theirs."""
     taps, bias = _promote_filters(x, taps, bias)
     if bank.is_supported(x, taps) and is_bank_on_gpu(x.device.type):
         return apply_bank(x, taps, bias, dilation, engine=bank.NAME)
@@ -325,7 +337,8 @@ def fake_filter_bank(
     b, length, d = x.shape
     streams = taps.shape[0] + 2 if taps.shape[1] == 2 else 1
     kept = ENGINES[engine].kept_shape(x, taps)
-    return taps.new_empty(b, length, streams, d), taps.new_empty(kept)
+    dtype = find_stream_dtype(x, taps)
+    return x.new_empty(b, length, streams, d, dtype=dtype), taps.new_empty(kept)
 
 
 def filter_bank_backward(
@@ -353,7 +366,7 @@ def silu_conv(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Te
 def fake_silu_conv(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
     """Return an empty tensor with the shape of `silu_conv`."""
     del bias, dilation
-    return taps.new_empty(x.unsqueeze(2).shape)
+    return x.new_empty(x.unsqueeze(2).shape, dtype=find_stream_dtype(x, taps))
 
 
 def silu_conv_backward(

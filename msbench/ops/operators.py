@@ -25,19 +25,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def register_operator(function: Operation, fake: Operation) -> Operation:
+def register_operator(function: Operation, fake: Operation, mutates: Sequence[str] = ()) -> Operation:
     """Register `function` under its own name, for every device; returns the operator.
 
     Its annotations define the schema; arguments are positional. Results must not share memory with arguments.
     `fake` takes the same arguments and returns empty tensors of the same shapes, dtypes and strides.
+    `mutates` names the arguments that it writes; such a one cannot be batched.
     """
     name = f"{NAMESPACE}::{function.__name__}"
-    LIBRARY.define(function.__name__ + infer_schema(function, mutates_args=()))  # type: ignore[no-untyped-call]
+    LIBRARY.define(function.__name__ + infer_schema(function, mutates_args=mutates))  # type: ignore[no-untyped-call]
     LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     register_fake(name, fake, lib=LIBRARY)
     IMPLEMENTATIONS[function.__name__] = function
     op: Operation = getattr(torch.ops.msbench, function.__name__).default
-    register_vmap(name, make_vmap_rule(op), lib=LIBRARY)
+    if not mutates:
+        register_vmap(name, make_vmap_rule(op), lib=LIBRARY)
     return op
 
 

@@ -9,7 +9,7 @@ from scipy.signal import lfilter
 from torch import Tensor
 from torch.nn import functional
 
-from msbench.ops.filters import causal_conv, decompose
+from msbench.ops.filters import causal_conv, convolve_silu, decompose
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -156,3 +156,17 @@ def test_wrong_shapes_are_reported() -> None:
         causal_conv(normal(1, 5, 3), normal(3, 4), normal(1))
     with pytest.raises(ValueError, match="dilation must be at least 1"):
         causal_conv(normal(1, 5, 3), normal(3, 4), dilation=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
+    source = torch.Generator().manual_seed(0)
+    x, filters = torch.randn(2, 30, 5, generator=source), torch.randn(2, 2, 3, 5, generator=source)
+    weight, half = filters[0, 0].mT, x.to(dtype)
+    for convolve in (causal_conv, convolve_silu):
+        found = convolve(half, weight)
+        assert found.dtype == dtype
+        assert torch.equal(found, convolve(half.float(), weight).to(dtype))
+    streams = decompose(half, filters)
+    assert streams.dtype == dtype
+    assert torch.equal(streams, decompose(half.float(), filters).to(dtype))

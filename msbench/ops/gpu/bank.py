@@ -167,7 +167,9 @@ class TritonBankEngine:
         """
         (b, length, d), (levels, sides, k, _) = x.shape, taps.shape
         dtype = torch.promote_types(x.dtype, taps.dtype)
-        streams = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d, dtype=dtype)
+        half = x.dtype in (torch.bfloat16, torch.float16)
+        outputs = levels + 2 if sides == 2 else 1
+        streams = x.new_empty(b, length, outputs, d, dtype=x.dtype if half else dtype)
         kept = x.new_empty(self.kept_shape(x, taps), dtype=dtype)
         x, taps, bias = _make_dense(x), _arrange_taps(taps), None if bias is None else bias.contiguous()
         groups = group_levels(levels, k)

@@ -150,18 +150,6 @@ def fake_frozen_norm(x: Tensor, *options: Any) -> Tensor:
     return make_like(x, options[-1])
 
 
-def track(
-    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, count: Tensor, momentum: float
-) -> None:
-    """Move the running moments towards mean and unbiased variance, in place, in one launch."""
-    d = len(mean)
-    columns = min(256, round_up_to_power(d))
-    with use_device_of(mean):
-        load_kernels(KERNELS).track_moments[(-(-d // columns),)](
-            running_mean, running_var, mean, var, count, momentum, d, columns
-        )
-
-
 def count_merging(d: int) -> tuple[int]:
     """Return the number of programs that merge the chunks of d channels."""
     return (-(-d // MERGE["COLUMNS"]),)
@@ -177,6 +165,23 @@ def make_like(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.new_empty(x.shape, dtype=dtype)
 
 
+def track_moments_on_gpu(
+    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, count: Tensor, momentum: float
+) -> None:
+    """Move the running moments towards mean and unbiased variance, in place, in one launch."""
+    d = len(mean)
+    columns = min(256, round_up_to_power(d))
+    with use_device_of(mean):
+        load_kernels(KERNELS).track_moments[(-(-d // columns),)](
+            running_mean, running_var, mean, var, count, momentum, d, columns
+        )
+
+
+def fake_track_moments(*_: Any) -> None:
+    """Return nothing, as `track_moments_on_gpu`."""
+
+
+track = register_operator(track_moments_on_gpu, fake_track_moments, mutates=("running_mean", "running_var"))
 apply_frozen_norm = register_operator(frozen_norm_on_gpu, fake_frozen_norm)
 apply_norm = register_differentiable(
     norm_on_gpu,
