@@ -83,7 +83,8 @@ def bench(
     d: Annotated[int | None, typer.Option(help="scan: channels.")] = None,
     n: Annotated[int | None, typer.Option(help="scan: states of a stream.")] = None,
     shapes: Annotated[
-        list[str] | None, typer.Option("--shape", help="step: quick, deep or listops (large); repeatable.")
+        list[str] | None,
+        typer.Option("--shape", help="step: quick, deep, or large: listops, text, image, pathx; repeatable."),
     ] = None,
     scaling: Annotated[bool, typer.Option(help="scan: time over length and states.")] = True,
     quick: Annotated[bool, typer.Option(help="Smaller: below a minute.")] = False,

@@ -1,6 +1,6 @@
 """The benchmark of a whole training step: forward, loss, backward, check, optimiser.
 
-Our Mamba has a peer, the Mamba of `transformers`, which must agree with it on loss and gradients.
+Our Mamba has peers, those of `transformers` and of mamba-ssm, which must agree with it on loss and gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,19 @@ from msbench.ops.scan.dispatch import kernel_name
 MODELS = ("mamba", "msssm-s6")
 PEER_REPEATS = 2
 """Repeats of a peer whose step is slow."""
-STEP_PEERS = {"transformers": ("transformers",), "transformers-mambapy": ("transformers", "mambapy")}
+STEP_PEERS = {
+    "transformers": ("transformers",),
+    "transformers-mambapy": ("transformers", "mambapy"),
+    "mamba-ssm": ("mamba-ssm",),
+}
 """Packages by peer: with mambapy its scan (option ``use_mambapy``), else a loop over time, the default."""
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 """Relative to a parameter's largest gradient: float32 through 20 layers with batch norm."""
 KEPT, WORKING = 4.2, 5.0
-"""Measured numbers of (b, l, i, n) float32 arrays that each layer of the peer keeps, and that one uses."""
+"""Measured numbers of (b, l, i, n) float32 arrays that each layer of `transformers` keeps, and one uses."""
+KEPT_FUSED = 10.0
+"""An upper estimate of the (b, l, i) float32 arrays that a layer with mamba-ssm keeps: it has no states."""
 SHARE = 0.7
 """Share of the free memory that a step of the peer may take."""
 PATIENCE = 120.0
@@ -95,14 +101,17 @@ def list_entries(shape: StepShape, options: BenchmarkOptions, report: Report) ->
 
 def prepare_peer(peer: StepEntry, shape: StepShape, options: BenchmarkOptions) -> None:
     """Give a peer its label and the batch that fits; stop it if it is unavailable, too large or too slow."""
-    packages = [contenders.PEERS[name] for name in STEP_PEERS[peer.name]]
+    known = {each.name: each for each in contenders.choose_contenders()}
+    packages = [known[name] for name in STEP_PEERS[peer.name]]
     for package in packages:
         if fault := package.missing(options.device):
             peer.stop("skipped", fault)
             return
     peer.label = " + ".join(package.label() for package in packages)
     whole = peer.examples
-    peer.examples, fault = fit_examples(peer.variant, shape, SHARE * measure_free_memory(options.device))
+    peer.examples, fault = fit_examples(
+        peer.variant, shape, SHARE * measure_free_memory(options.device), fused=peer.name == "mamba-ssm"
+    )
     if not fault and peer.name not in options.only:
         fault = explain_slow_step(peer, shape, options.device)
     if fault:
@@ -116,7 +125,7 @@ def build_peer(
 ) -> tuple[StepRunner, dict[str, str]]:
     """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
     ours = make_runner(peer.variant, shape, device, examples, length)
-    names = install_peer(ours.model, parallel="mambapy" in STEP_PEERS[peer.name])
+    names = install_peer(ours.model, peer.name)
     ours.model.recompute_layers(0)
     return StepRunner(ours.model, ours.batch, shape), names
 
@@ -127,7 +136,7 @@ def explain_slow_step(peer: StepEntry, shape: StepShape, device: str) -> str:
     A step on one example of a short length is timed to decide this; it appears in no result.
     """
     length = shape.batch.inputs.shape[1]
-    if "mambapy" in STEP_PEERS[peer.name] or length <= LONG:
+    if peer.name != "transformers" or length <= LONG:
         return ""
     small_runner, _ = build_peer(peer, shape, device, 1, length // PROBED)
     seconds, _ = measurement.time_call(small_runner.step, device)
@@ -140,25 +149,27 @@ def explain_slow_step(peer: StepEntry, shape: StepShape, device: str) -> str:
     )
 
 
-def fit_examples(variant: Variant, shape: StepShape, room: float) -> tuple[int, str]:
+def fit_examples(variant: Variant, shape: StepShape, room: float, *, fused: bool = False) -> tuple[int, str]:
     """Return the number of examples that fit into `room` bytes, and a message if none do."""
     examples = len(shape.batch.labels)
     # Batch norm of one unpadded sequence followed by its mean is constant: all gradients would be zero.
     fewest = 2 if variant.config.norm == "batch" else 1
-    while estimate_bytes(variant, shape, examples) > room and examples // 2 >= fewest:
+    while estimate_bytes(variant, shape, examples, fused=fused) > room and examples // 2 >= fewest:
         examples //= 2
-    if (need := estimate_bytes(variant, shape, examples)) <= room:
+    if (need := estimate_bytes(variant, shape, examples, fused=fused)) <= room:
         return examples, ""
     return examples, f"b {examples} takes about {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB may be used"
 
 
-def estimate_bytes(variant: Variant, shape: StepShape, examples: int) -> int:
-    """Return the approximate bytes that a step of the peer takes."""
+def estimate_bytes(variant: Variant, shape: StepShape, examples: int, *, fused: bool = False) -> int:
+    """Return the approximate bytes that a step of a peer takes; a `fused` one keeps no states."""
     config = variant.config
     assert isinstance(config, MambaConfig)
     positions = examples * shape.batch.inputs.shape[1]
-    copies = KEPT * config.layers + WORKING
-    return int(4 * copies * positions * compute_inner_width(config) * config.state)
+    channels = positions * compute_inner_width(config)
+    if fused:
+        return int(4 * KEPT_FUSED * config.layers * channels)
+    return int(4 * (KEPT * config.layers + WORKING) * channels * config.state)
 
 
 def measure_gradient_error(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:

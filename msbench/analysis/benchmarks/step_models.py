@@ -1,9 +1,10 @@
-"""The models whose training steps are measured: shapes with their settings and batch, ours and the peer's.
+"""The models whose training steps are measured: shapes with their settings and batch, ours and the peers'.
 
-The peer is the Mamba of `transformers` in our classifier, with the same weights. Embedding, norms, residuals,
-dropout, pooling and head are ours in both, so only the block differs.
+Peers are the Mambas of `transformers` and of mamba-ssm in our classifier, with the same weights. Embedding,
+norms, residuals, dropout, pooling and head are ours in both, so only the block differs.
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,7 +69,7 @@ class StepShape:
     def tensors(
         self, device: str, examples: int | None = None, length: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs (b, l), lengths (b,) and labels (b,) of the first `examples`, cut to `length`."""
+        """Return inputs (b, l) or (b, l, channels), lengths (b,) and labels (b,), cut to these sizes."""
         fed = send_batch(self.batch, torch.device(device))
         inputs, lengths, labels = (part[:examples] for part in (fed.inputs, fed.lengths, fed.labels))
         inputs = inputs[:, :length]
@@ -95,19 +96,35 @@ def make_suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) ->
 
 
 def make_deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
-    """Return the models of the suite ``listops`` with its settings, on random tokens: needs no data."""
-    specs = _plan_specs("listops", overrides)
-    info = datasets.outline(next(iter(specs.values())).data)
+    """Return the models of the suite ``listops`` with its settings, on a few random tokens."""
+    return make_random_shape("deep", "listops", "listops", *overrides, b=b, length=length)
+
+
+def make_random_shape(
+    name: str, suite: str, task: str, *overrides: str, b: int | None = None, length: int | None = None
+) -> StepShape:
+    """Return the models of a suite's task with its settings, on random examples: needs no data.
+
+    `b` and `length` are by default the suite's batch and the task's longest example.
+    """
+    specs = _plan_specs(suite, overrides, (task,))
+    spec = specs["mamba"]
+    info = datasets.outline(spec.data)
+    b, length = b or spec.train.batch_size, length or info.longest
     source = np.random.default_rng(0)
-    inputs = source.integers(1, info.vocabulary, (b, length))
+    if info.real_valued:
+        inputs = source.standard_normal((b, length, info.channels), dtype=np.float32)
+    else:
+        inputs = source.integers(1, info.vocabulary, (b, length))
     labels = source.integers(0, info.classes, b)
     batch = Batch(inputs, np.full(b, length, dtype=np.int64), labels)
-    return _make_shape("deep", "suite listops, random tokens", specs, info, batch, ())
+    title = f"suite {suite}, random numbers" if info.real_valued else f"suite {suite}, random tokens"
+    return _make_shape(name, title, specs, info, batch, ())
 
 
-def _plan_specs(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
-    """Return the runs of Mamba and of MS-SSM on the suite's first task, in this order."""
-    specs = resolve_specs(load_suite(suite), ("mamba", "msssm-s6"), (), (), tuple(overrides))
+def _plan_specs(suite: str, overrides: Sequence[str], tasks: Sequence[str] = ()) -> dict[str, RunSpec]:
+    """Return the runs of Mamba and of MS-SSM on the first of the suite's tasks, in this order."""
+    specs = resolve_specs(load_suite(suite), ("mamba", "msssm-s6"), tuple(tasks), (), tuple(overrides))
     return {name: next(spec for spec in specs if spec.model_name == name) for name in ("mamba", "msssm-s6")}
 
 
@@ -128,7 +145,7 @@ def _make_shape(
         equal = found["msssm-s6"] == found["mamba"]
         pairs.append((ours, theirs, "equal states" if equal else "as in the suite"))
         variants |= {f"{model}/{found[model]}": Variant(model, config) for model, config in configs.items()}
-    b, length = batch.inputs.shape
+    b, length = batch.inputs.shape[:2]
     config, train = specs["mamba"].model, specs["mamba"].train
     size = f"{config.layers} layers of {config.d_model}, b {b}, l {length}, norm {config.norm}"
     return StepShape(name, f"{title}: {size}", variants, train, info, batch, tuple(dict.fromkeys(pairs)))
@@ -138,6 +155,9 @@ SHAPES: dict[str, Callable[[], StepShape]] = {
     "quick": partial(make_suite_shape, "quick", states=(20,)),
     "deep": make_deep_shape,
     "listops": partial(make_suite_shape, "listops"),
+    "text": partial(make_random_shape, "text", "lra", "text"),
+    "image": partial(make_random_shape, "image", "lra", "image"),
+    "pathx": partial(make_random_shape, "pathx", "lra", "pathx"),
 }
 DEFAULT_SHAPES = ("quick", "deep")
 QUICK_SHAPES = ("quick",)
@@ -215,28 +235,55 @@ def make_runner(
     return StepRunner(model, batch, shape)
 
 
+def make_transformers_mixer(config: MambaConfig, *, parallel: bool) -> nn.Module:
+    """Return the mixer of `transformers`; `parallel`: with mambapy's scan instead of the loop over time."""
+    from transformers import MambaConfig as TheirConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    theirs = TheirConfig(
+        hidden_size=config.d_model,
+        state_size=config.state,
+        conv_kernel=config.kernel,
+        time_step_rank=compute_dt_rank(config),
+        use_conv_bias=config.conv_bias,
+        use_bias=False,
+        hidden_act="silu",
+        num_hidden_layers=1,
+        use_mambapy=parallel,
+    )
+    # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
+    theirs.intermediate_size = compute_inner_width(config)
+    return MambaMixer(theirs, 0)
+
+
+def make_mamba_ssm_mixer(config: MambaConfig) -> nn.Module:
+    """Return the mixer of mamba-ssm: one fused operation in CUDA."""
+    mixer: nn.Module = importlib.import_module("mamba_ssm.modules.mamba_simple").Mamba(
+        config.d_model,
+        d_state=config.state,
+        d_conv=config.kernel,
+        expand=compute_inner_width(config) / config.d_model,
+        dt_rank=compute_dt_rank(config),
+        conv_bias=config.conv_bias,
+        bias=False,
+    )
+    return mixer
+
+
+MIXERS: dict[str, Callable[[MambaConfig], nn.Module]] = {
+    "transformers": partial(make_transformers_mixer, parallel=False),
+    "transformers-mambapy": partial(make_transformers_mixer, parallel=True),
+    "mamba-ssm": make_mamba_ssm_mixer,
+}
+"""The mixers of the peers, by the name of the peer."""
+
+
 class MixerPeer(nn.Module):
-    """A MambaMixer as a layer of our classifier."""
+    """A peer's mixer as a layer of our classifier."""
 
-    def __init__(self, config: MambaConfig, *, parallel: bool) -> None:
+    def __init__(self, mixer: nn.Module) -> None:
         super().__init__()
-        from transformers import MambaConfig as TheirConfig
-        from transformers.models.mamba.modeling_mamba import MambaMixer
-
-        theirs = TheirConfig(
-            hidden_size=config.d_model,
-            state_size=config.state,
-            conv_kernel=config.kernel,
-            time_step_rank=compute_dt_rank(config),
-            use_conv_bias=config.conv_bias,
-            use_bias=False,
-            hidden_act="silu",
-            num_hidden_layers=1,
-            use_mambapy=parallel,
-        )
-        # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
-        theirs.intermediate_size = compute_inner_width(config)
-        self.mixer = MambaMixer(theirs, 0)
+        self.mixer = mixer
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
@@ -244,11 +291,8 @@ class MixerPeer(nn.Module):
         return y
 
 
-def install_peer(model: Classifier, *, parallel: bool) -> dict[str, str]:
-    """Replace our blocks by mixers with the same weights; return our parameter names mapped to theirs.
-
-    `parallel`: the mixers use mambapy's scan instead of the loop over time.
-    """
+def install_peer(model: Classifier, peer: str) -> dict[str, str]:
+    """Replace our blocks by a peer's mixers with the same weights; return our parameter names and theirs."""
     config = model.config
     assert isinstance(config, MambaConfig)
     assert not config.bidirectional, "the peer has one direction"
@@ -257,7 +301,7 @@ def install_peer(model: Classifier, *, parallel: bool) -> dict[str, str]:
     for index, block in enumerate(model.blocks):
         ours: Any = block.layer
         assert isinstance(ours, MambaBlock)
-        theirs = MixerPeer(config, parallel=parallel).to(ours.A_log.device)
+        theirs = MixerPeer(MIXERS[peer](config)).to(ours.A_log.device)
         copy_weights(ours, theirs.mixer)
         block.layer = theirs
         prefix = f"blocks.{index}.layer."

@@ -1,5 +1,9 @@
 """Shapes have the settings of their suites; the peer with our weights computes what our model does."""
 
+import sys
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +11,16 @@ from step_cases import tiny_shape
 
 from msbench import models
 from msbench.analysis.benchmarks.step_models import (
+    MIXERS,
     SHAPES,
     MixerPeer,
     choose_shapes,
     copy_weights,
     install_peer,
+    make_random_shape,
+    make_runner,
     make_suite_shape,
+    make_transformers_mixer,
 )
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
@@ -52,6 +60,31 @@ def test_the_deep_shape_is_that_of_the_suite_listops() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "layers"),
+    [("text", (50, 4096), 8), ("image", (50, 1024, 1), 6), ("pathx", (32, 16384, 1), 6)],
+)
+def test_large_shapes_are_those_of_the_suite_without_its_data(
+    name: str, inputs: tuple[int, ...], layers: int
+) -> None:
+    shape = SHAPES[name]()
+    assert shape.batch.inputs.shape == inputs
+    assert shape.batch.lengths.tolist() == [inputs[1]] * inputs[0]
+    assert shape.batch.labels.max() < shape.info.classes
+    assert [variant.config.layers for variant in shape.variants.values()] == [layers] * 2
+    assert shape.pairs == (("msssm-s6/128", "mamba/128", "equal states"),)
+
+
+def test_real_values_take_a_step() -> None:
+    shape = make_random_shape(
+        "image", "lra", "image", "model.layers=1", "model.d_model=8", "model.state=5", b=3, length=20
+    )
+    for variant in shape.variants.values():
+        runner = make_runner(variant, shape, "cpu")
+        runner.step()
+        assert runner.batch[0].shape == (3, 20, 1)
+
+
 def test_a_batch_can_be_cut() -> None:
     inputs, lengths, labels = tiny_shape().tensors("cpu", 2, 5)
     assert inputs.shape == (2, 5)
@@ -73,7 +106,7 @@ def test_names_of_shapes() -> None:
 def test_a_block_equals_ours(parallel: bool, options: dict[str, float | bool]) -> None:
     torch.manual_seed(0)
     config = MambaConfig.model_validate({"d_model": 8, "layers": 1, "state": 4, **options})
-    ours, theirs = MambaBlock(config), MixerPeer(config, parallel=parallel)
+    ours, theirs = MambaBlock(config), MixerPeer(make_transformers_mixer(config, parallel=parallel))
     with torch.no_grad():
         ours.D.uniform_()  # type: ignore[union-attr]
     copy_weights(ours, theirs.mixer)
@@ -81,18 +114,41 @@ def test_a_block_equals_ours(parallel: bool, options: dict[str, float | bool]) -
     torch.testing.assert_close(theirs(x, lengths), ours(x, lengths), rtol=1e-5, atol=1e-6)
 
 
+def test_the_mixer_of_mamba_ssm_has_our_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its package needs CUDA to be imported: the arguments are those of its `Mamba`, version 2.2."""
+    seen: dict[str, Any] = {}
+
+    def make(d_model: int, **options: Any) -> torch.nn.Module:
+        seen.update(options, d_model=d_model)
+        return torch.nn.Identity()
+
+    fake = ModuleType("mamba_simple")
+    fake.__dict__["Mamba"] = make
+    monkeypatch.setitem(sys.modules, "mamba_ssm.modules.mamba_simple", fake)
+    MIXERS["mamba-ssm"](MambaConfig(d_model=8, layers=1, state=16, expand=1.5, dt_rank=3, kernel=3))
+    assert seen == {
+        "d_model": 8,
+        "d_state": 16,
+        "d_conv": 3,
+        "expand": 1.5,
+        "dt_rank": 3,
+        "conv_bias": True,
+        "bias": False,
+    }
+
+
 def test_every_parameter_of_a_model_has_a_counterpart() -> None:
     config = MambaConfig(d_model=8, layers=2, state=4, norm="batch")
     model = models.build("mamba", config, INFO, seed=0)
     before = [name for name, _ in model.named_parameters()]
-    names = install_peer(model, parallel=False)
+    names = install_peer(model, "transformers")
     assert sorted(names) == sorted(before)
     assert sorted(names.values()) == sorted(name for name, _ in model.named_parameters())
 
 
 def test_a_parameter_without_a_counterpart_is_an_error() -> None:
     config = MambaConfig(d_model=8, layers=1, state=4)
-    ours, theirs = MambaBlock(config), MixerPeer(config, parallel=False)
+    ours, theirs = MambaBlock(config), MixerPeer(MIXERS["transformers"](config))
     theirs.mixer.register_parameter("extra", torch.nn.Parameter(torch.zeros(1)))
     with pytest.raises(RuntimeError, match="without a counterpart: extra"):
         copy_weights(ours, theirs.mixer)
