@@ -18,6 +18,7 @@ from msbench.config import MODELS, RunSpec
 from msbench.datasets.dataset import Dataset
 from msbench.environment import use_deterministic
 from msbench.errors import Interrupted
+from msbench.runs.memory import limit_step_memory, plan_recomputation
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
@@ -27,7 +28,7 @@ PROBLEM = DeterminismProblem(steps=5, stop=2, epoch=3, batch=4, longest=48, widt
 
 def make_trainer(spec: RunSpec, dataset: Dataset, folder: Path, flag: SignalFlag) -> Trainer:
     """Return a trainer as a run has one."""
-    return Trainer(
+    trainer = Trainer(
         spec,
         models.build(spec.model_name, spec.model, dataset.info, spec.seed),
         dataset,
@@ -37,6 +38,9 @@ def make_trainer(spec: RunSpec, dataset: Dataset, folder: Path, flag: SignalFlag
         callback=ProgressCallback(),
         signals=flag,
     )
+    limit = limit_step_memory("cuda")
+    trainer.gradients.count_recomputed, _ = plan_recomputation(spec, dataset.info, "cuda", limit)
+    return trainer
 
 
 def train_model(name: str, precision: str) -> dict[str, Any]:
@@ -67,6 +71,7 @@ def train_model(name: str, precision: str) -> dict[str, Any]:
             "steps": second.progress.step,
             "resumes": second.progress.resumes,
             "epochs": len(second.progress.rows),
+            "losses": [row["train_loss"] for row in second.progress.rows],
             "tested": list(second.test().logits.shape),
             "devices": sorted(devices),
         }
