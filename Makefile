@@ -31,13 +31,18 @@ lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON into results/bench)
+# Sizes of the suites' scans: examples, steps and channels of ListOps, Text, Image and Path-X.
+SCANS = listops:50:2000:128 text:50:4096:512 image:50:1024:1024 pathx:32:16384:256
+
+gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON into results/bench), in ten minutes
 	$(BIN)/python -m pytest -m gpu
-	for b in 1 50; do for n in 16 26 128; do \
-	    $(BIN)/msbench bench scan --device cuda --b $$b --l 2048 --n $$n --no-scaling \
-	        --out results/bench/scan-cuda-b$$b-n$$n.json || exit; \
-	done; done
-	$(BIN)/msbench bench step --device cuda --out results/bench/step-cuda.json
+	for scan in $(SCANS); do set -- $$(echo $$scan | tr : ' '); \
+	    $(BIN)/msbench bench scan --device cuda --b $$2 --l $$3 --d $$4 --m 5 --n 26 --no-scaling --repeats 3 \
+	        --only triton --only mamba-ssm --out results/bench/scan-cuda-$$1.json || exit; \
+	done
+	$(BIN)/msbench bench step --device cuda --repeats 3 --only mamba --only msssm-s6 --only mamba-ssm \
+	    --shape listops --shape text --shape image --shape pathx --out results/bench/step-cuda.json
+	$(BIN)/python tests/gpu/traffic.py --real --out results/bench/estimates-cuda.json
 
 slurm: $(STAMP)  ## runs as jobs of a Slurm that the test starts: as root, with `apt-get install slurm-wlm munge`
 	$(BIN)/python -m pytest -m slurm

@@ -1,5 +1,9 @@
 """What only a CUDA device can show: `make gpu`."""
 
+import json
+import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from torch import Tensor
 
 from msbench import datasets as data
 from msbench import models
+from msbench.config import MODELS
 from msbench.errors import Interrupted
 from msbench.ops.scan import dispatch
 from msbench.ops.scan.dispatch import kernel_name, selective_scan
@@ -61,6 +66,17 @@ def test_a_run_that_starts_on_the_gpu_goes_on_on_the_cpu(
         losses += [row["train_loss"] for row in trainer.progress.rows]
     assert len(losses) == 1 + 3
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("flags", [(), ("--bf16", "--deterministic")])
+def test_every_model_trains_on_the_device(flags: tuple[str, ...]) -> None:
+    """As on the null GPU (`tests/gpu/test_training_on_cuda.py`); here losses have a meaning."""
+    script = Path(__file__).parent / "gpu" / "train_models.py"
+    done = subprocess.run([sys.executable, script, *flags], capture_output=True, text=True, check=True)
+    trained = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["model"]: each["error"] for each in trained if "error" in each} == {}
+    assert [each["model"] for each in trained] == list(MODELS)
+    assert {each["model"] for each in trained if not all(map(math.isfinite, each["losses"]))} == set()
 
 
 LENGTHS = (1, 2, 3, 31, 33, 100, 1000, 1025)

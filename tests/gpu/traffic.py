@@ -5,6 +5,7 @@ Usage::
     python tests/gpu/traffic.py                       estimates of all that `step_ceilings.csv` has
     python tests/gpu/traffic.py --update              and write them into that file
     python tests/gpu/traffic.py listops/listops/msssm-s6 [--lines 30]
+    python tests/gpu/traffic.py --real [--out FILE]   on a real GPU: times of `TIMED` next to their estimates
 
 The batch is the suite's, every example as long as the longest. A step is the trainer's own: with its checks,
 its copies and its waits.
@@ -18,8 +19,9 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -29,6 +31,7 @@ import null_gpu
 import numpy as np
 import torch
 from counting import CallCost, TrafficCounter, counting_triton
+from null_gpu import GpuCounts
 
 from msbench import datasets, models
 from msbench.config import MODELS, RunSpec
@@ -46,6 +49,12 @@ from msbench.training.signals import SignalFlag
 CEILINGS = Path(__file__).with_name("step_ceilings.csv")
 EVERYWHERE = ("msssm-s6", "mamba", "msssm-s4")
 """Models that are measured on every task of the paper's suites; of other families one, on one task."""
+TIMED = tuple(
+    f"{task}/{model}"
+    for task in ("listops/listops", "lra/text", "lra/image", "lra/pathx")
+    for model in ("mamba", "msssm-s6", "msssm-s4")
+)
+"""Cells that are timed on a real GPU."""
 WARM, COUNTED, TRAFFIC = 2, 3, 4
 """Steps: the last before counting, that whose launches and waits are counted, that whose bytes are."""
 
@@ -122,17 +131,14 @@ def make_split(info: TaskInfo, examples: int) -> Split:
     return kind(tokens, np.arange(count + 1) * info.longest, labels.astype(np.uint8))
 
 
-def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, dict[str, CallCost]]:
-    """Train a few steps; return what one of them is made of, and its costs by line or operation."""
+def train_steps(cell: str, is_last: Callable[[int], bool]) -> tuple[bool, float]:
+    """Train a cell as a run does, until `is_last` is true of a step.
+
+    Returns True if layers are recomputed, and the estimated peak of memory in GB.
+    """
     spec = find_spec(cell)
-    gc.collect()  # of the last cell, whose parts refer to each other
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
     folder, flag = Path(tempfile.mkdtemp(prefix="msbench-")), SignalFlag()
-    counter, counts, stack = TrafficCounter(lines=lines), None, ExitStack()
     dataset = make_dataset(spec)
-    peak = 0
     with use_matmul(spec.train.matmul, "cuda"):
         trainer = Trainer(
             spec,
@@ -150,33 +156,53 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         limit = limit_step_memory("cuda", held)
         trainer.gradients.count_recomputed, most = plan_recomputation(spec, dataset.info, "cuda", limit)
         memory = trace_memory(spec, dataset.info, "cuda")
-        estimate = memory.estimate(trainer.gradients.count_recomputed(memory.positions))
+        estimate = memory.estimate(trainer.gradients.count_recomputed(memory.positions)) + held
 
         def after(step: int) -> None:
-            nonlocal counts, peak
-            if step == WARM:
-                null_gpu.reset_counts()
-            elif step == COUNTED:
-                counts, peak = null_gpu.read_counts(), torch.cuda.max_memory_allocated() - before
-                if lines:
-                    warnings.simplefilter("ignore")
-                    stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
-                stack.enter_context(counter)
-            elif step == TRAFFIC:
-                stack.close()
+            if is_last(step):
                 flag.received = signal.SIGTERM
 
         trainer.after_step = after
         try:
             trainer.run()
         except Interrupted:
-            pass
+            return most is not None, estimate / 1e9
         finally:
-            stack.close()
             shutil.rmtree(folder)
-    assert counts is not None, "the trainer ended before its steps were counted"
-    found = counts.counters
-    total = counter.total
+    raise AssertionError("the training ended before its last step")
+
+
+def release_memory() -> int:
+    """Release what the last cell has left; return the bytes that are still allocated."""
+    gc.collect()  # its parts refer to each other
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, dict[str, CallCost]]:
+    """Train a few steps; return what one of them is made of, and its costs by line or operation."""
+    before = release_memory()
+    counter, stack = TrafficCounter(lines=lines), ExitStack()
+    counted: list[tuple[GpuCounts, int]] = []
+
+    def count(step: int) -> bool:
+        if step == WARM:
+            null_gpu.reset_counts()
+        elif step == COUNTED:
+            counted.append((null_gpu.read_counts(), torch.cuda.max_memory_allocated() - before))
+            if lines:
+                warnings.simplefilter("ignore")
+                stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
+            stack.enter_context(counter)
+        elif step == TRAFFIC:
+            stack.close()
+        return step == TRAFFIC
+
+    with stack:
+        recomputed, memory = train_steps(cell, count)
+    ((counts, peak),) = counted
+    found, total = counts.counters, counter.total
     measured = StepMeasurement(
         cell,
         found["launches"],
@@ -186,10 +212,37 @@ def measure_step(cell: str, *, lines: bool = False) -> tuple[StepMeasurement, di
         round(total.bytes / 1e9, 2),
         round(1e3 * total.seconds, 2),
         round(peak / 1e9, 3),
-        most is not None,
-        round((estimate + held) / 1e9, 3),
+        recomputed,
+        round(memory, 3),
     )
     return measured, dict(counter.costs)
+
+
+def time_step(cell: str) -> dict[str, Any]:
+    """Return a cell's time a step and peak memory on a real GPU, next to what is recorded of a null one."""
+    before = release_memory()
+    seconds: list[float] = []
+
+    def time_steps(step: int) -> bool:
+        if step in (WARM, TRAFFIC):
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter())
+        return step == TRAFFIC
+
+    recomputed, memory = train_steps(cell, time_steps)
+    estimate = read_ceilings()[cell]
+    measured = 1e3 * (seconds[1] - seconds[0]) / (TRAFFIC - WARM)
+    peak = (torch.cuda.max_memory_allocated() - before) / 1e9
+    return {
+        "cell": cell,
+        "milliseconds": measured,
+        "estimated": estimate.milliseconds,
+        "error": estimate.milliseconds / measured - 1,
+        "peak": peak,
+        "peak_of_null_gpu": estimate.peak,
+        "estimated_peak": memory,
+        "recomputed": recomputed,
+    }
 
 
 def measure_cells(cells: Sequence[str], *, lines: bool = False) -> Iterator[dict[str, Any]]:
@@ -259,6 +312,21 @@ def print_costs(costs: dict[str, dict[str, float]], most: int) -> None:
         print(f"{milliseconds:10.2f} ms {gigabytes:9.2f} GB {cost['calls']:6.0f} calls  {name}")
 
 
+def print_times(cells: Sequence[str], out: Path | None) -> None:
+    """Time cells on a real GPU; print a row for each, and write all as JSON."""
+    found = []
+    for cell in cells:
+        try:
+            found.append(time_step(cell))
+        except Exception as error:  # the others have their times
+            found.append({"cell": cell, "failed": f"{type(error).__name__}: {error}"})
+        print(json.dumps(found[-1]), flush=True)
+    if out is not None:
+        device = {"name": torch.cuda.get_device_name(), "versions": describe_versions()}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"device": device, "steps": found}, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Start this program on the null GPU, or be it."""
     parser = argparse.ArgumentParser(
@@ -267,7 +335,12 @@ def main() -> None:
     parser.add_argument("cells", nargs="*", metavar="SUITE/TASK/MODEL")
     parser.add_argument("--lines", type=int, default=0, metavar="N", help="also the N most expensive lines")
     parser.add_argument("--update", action="store_true", help=f"write {CEILINGS.name}")
+    parser.add_argument("--real", action="store_true", help="time steps on the GPU that is there")
+    parser.add_argument("--out", type=Path, help="file for the times as JSON")
     options = parser.parse_args()
+    if options.real:
+        print_times(options.cells or TIMED, options.out)
+        return
     cells = options.cells or list_cells()
     if null_gpu.is_loaded():
         for measured in measure_cells(cells, lines=options.lines > 0):

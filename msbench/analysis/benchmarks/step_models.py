@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from msbench import datasets, models
@@ -112,10 +113,11 @@ def make_random_shape(
     info = datasets.outline(spec.data)
     b, length = b or spec.train.batch_size, length or info.longest
     source = np.random.default_rng(0)
-    if info.real_valued:
-        inputs = source.standard_normal((b, length, info.channels), dtype=np.float32)
-    else:
-        inputs = source.integers(1, info.vocabulary, (b, length))
+    inputs: NDArray[Any] = (
+        source.standard_normal((b, length, info.channels), dtype=np.float32)
+        if info.real_valued
+        else source.integers(1, info.vocabulary, (b, length))
+    )
     labels = source.integers(0, info.classes, b)
     batch = Batch(inputs, np.full(b, length, dtype=np.int64), labels)
     title = f"suite {suite}, random numbers" if info.real_valued else f"suite {suite}, random tokens"
@@ -253,7 +255,8 @@ def make_transformers_mixer(config: MambaConfig, *, parallel: bool) -> nn.Module
     )
     # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
     theirs.intermediate_size = compute_inner_width(config)
-    return MambaMixer(theirs, 0)
+    mixer: nn.Module = MambaMixer(theirs, 0)
+    return mixer
 
 
 def make_mamba_ssm_mixer(config: MambaConfig) -> nn.Module:
