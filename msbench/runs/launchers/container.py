@@ -35,6 +35,7 @@ OWN = ("--container", "--image")
 
 HOME = "/work"
 DATA = "/data"
+KERNELS = "/data/.cache/triton"
 PASSED_ON = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_VISIBLE_DEVICES",
@@ -170,10 +171,18 @@ def check_paths(words: Iterable[str], results: Path) -> None:
 
 
 def select_variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
-    """Return the variables of the command inside: msbench's own, a few more, and the image's identity."""
+    """Return the variables of the command inside: msbench's own, a few more, and the image's identity.
+
+    Compiled kernels are kept with the data: all else that a container writes is lost at its end.
+    """
     own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
     about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
-    return {**own, "MSBENCH_DATA": DATA, **{CONTAINER[key]: value for key, value in about.items()}}
+    return {
+        **own,
+        "MSBENCH_DATA": DATA,
+        "TRITON_CACHE_DIR": KERNELS,
+        **{CONTAINER[key]: value for key, value in about.items()},
+    }
 
 
 def wants_gpu(device: str, driver: Path = Path("/dev/nvidiactl")) -> bool:
