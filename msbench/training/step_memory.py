@@ -97,7 +97,7 @@ def measure_step_memory(
     """Return the memory of a step of `examples`, each of `length` positions, on ``cpu`` or ``cuda``.
 
     What torch and its libraries take is not included, nor work space of the C++ kernels. A `rough` one is
-    for a step that recomputes nothing, and takes a fourth of the time.
+    of the forward alone, without recomputation, and takes a fourth of the time.
     """
     outline = models.build_outline(name, config, info)
     parameters = sum(x.numel() * x.element_size() for x in outline.parameters())
@@ -110,7 +110,14 @@ def measure_step_memory(
     def trace(recompute: bool) -> _Trace:
         def find(examples: int, length: int) -> _Trace:
             return _trace(
-                build, info, examples, length, device=device, bfloat16=bfloat16, recompute=recompute
+                build,
+                info,
+                examples,
+                length,
+                device=device,
+                bfloat16=bfloat16,
+                recompute=recompute,
+                backward=not rough,
             )
 
         if loop == "positions" and length > 2 * FEW_POSITIONS:
@@ -171,6 +178,7 @@ def _trace(
     device: str,
     bfloat16: bool,
     recompute: bool,
+    backward: bool,
 ) -> _Trace:
     model = build().train()
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -187,7 +195,8 @@ def _trace(
                 auxiliary = model.take_auxiliary_loss()
                 loss = loss if auxiliary is None else loss + auxiliary
             end = live.now
-            loss.backward()  # type: ignore[no-untyped-call]
+            if backward:
+                loss.backward()  # type: ignore[no-untyped-call]
     kept = tuple(after - before for before, after in pairwise([*starts, end]))
     return _Trace(kept, end, live.peak)
 
