@@ -11,7 +11,7 @@ from interpreted_kernels import prepare_interpreter
 from torch import Tensor
 
 from msbench.ops.gpu.launch import find_missing
-from msbench.ops.scan import dispatch, engines, triton_engine
+from msbench.ops.scan import dispatch, engines, triton_engine, triton_shape
 from msbench.ops.scan.dispatch import kernel_name, selective_scan
 from msbench.ops.scan.reference import selective_scan_reference
 from msbench.ops.scan.triton_engine import TritonScanEngine
@@ -122,6 +122,20 @@ def test_channels_fill_several_blocks_with_a_rest() -> None:
     assert choose_forward_shape(problem, keep=True).BLOCKS > 1
     assert choose_backward_shape(problem).BLOCKS > 1
     assert_same(values, TritonScanEngine(every=8))
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 5), (2, 17), (1, 35)])
+def test_a_program_of_the_backward_scans_blocks_of_channels_in_turn(
+    m: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_shape, "estimate_backward_time", lambda _problem, turns: abs(turns - 2))
+    shape = choose_backward_shape(ScanSizes(1, m, 35, n, True, True, True))
+    wide = shape.LD * shape.K
+    assert shape.TURNS == 2
+    assert (
+        (shape.BLOCKS * 2 - 1) * wide >= 35 > (shape.BLOCKS - 1) * 2 * wide
+    )  # one block in the last program
+    assert_same(arguments(1, 10, m, 35, n))
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -328,14 +342,14 @@ class TestRule:
         forward, backward = choose_forward_shape(problem, keep=True), choose_backward_shape(problem)
         shapes: list[tuple[ForwardShape | BackwardShape, int]] = [
             (forward, 8 * forward.K),
-            (backward, backward.LD * backward.K),
+            (backward, backward.LD * backward.K * backward.TURNS),
         ]
         for shape, wide in shapes:
             assert shape.count_pairs() >= shape.N
             assert n <= shape.GROUPS * shape.N
             assert shape.BLOCKS * wide >= d > (shape.BLOCKS - 1) * wide
         assert backward.LN * backward.LD == 32
-        assert sum(backward.PIECES) == backward.KN
+        assert backward.SPREAD * backward.LN == 4 * backward.K
 
     def test_few_programs_are_spread_over_the_gpu(self) -> None:
         full, few = (ScanSizes(b, 5, 128, 26, True, True, True) for b in (50, 1))

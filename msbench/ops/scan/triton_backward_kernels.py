@@ -1,18 +1,26 @@
-"""The backward of the scan on a GPU, from the tiles of one step to the loops over all.
+"""The backward of the scan on a GPU, from the numbers of one step to the loops over all.
 
-A warp scans a block of channels, step after step, with states in registers. It is a grid of LN lanes of
-states by LD lanes of channels, and a lane holds KN by K states of a stream. The tiles (J, K, LN, LD) of these
-kernels are J times K registers per lane, every J a power of two: KN = 7 has tiles of 4, 2 and 1, `PIECES`. So
-only n is padded, to a multiple of LN; inner products over n are sums in a lane and a few shuffles; and B and
-C, which all channels share, are read once for K channels.
+A warp scans blocks of channels of one group of states, one block after the other, with states in registers.
+It is a grid of LN lanes of states by LD lanes of channels, lane LD n + d; a lane holds KN states of K
+channels, each in a tile of 32 numbers, one per lane. KN is a power of two, and n is padded to KN LN; sums
+over n are sums in a lane and a few shuffles; and B and C, which all channels share, are read once for K
+channels.
 
-B and C come in pairs, as the halves of one 64-bit word (b, l, m, KN LN), so that one load reads both. All
-sizes except the length are compile-time constants (`triton_shape.BackwardShape`), and so are addresses.
+Steps come in blocks of 4. What a channel has one number of at each step is spread over the lanes of states:
+of the lane's own step and channel it loads u, dt and the gradient of y, hands them out by shuffles, gets the
+sums over states of its own step, and writes the gradients. SPREAD tiles hold all K channels. A block that
+ends after the last step has zeros there, which change no state and no sum.
+
+B and C come in pairs, see `msbench.ops.gpu.scan_packing_kernels`, and so do their gradients. All sizes except
+the length are constants at compile time (`triton_shape.BackwardShape`), and so are addresses.
 """
+
+import os
 
 import triton
 import triton.language as tl
 
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
 TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
 """Tensors accessed 4 or 8 bytes at a time, so that 16-byte alignment needs no specialised kernel."""
@@ -32,179 +40,196 @@ def high(pair):
 
 
 @triton.jit
-def offsets(START: tl.constexpr, J: tl.constexpr, APART: tl.constexpr):
-    """Return START .. START + J - 1, times APART, along the first axis of a tile."""
-    if J == 1:
-        j = START * APART
+def exchange(x, BIT: tl.constexpr):
+    """Return what the lane that differs in BIT has. A gather of Triton needs a register for each BIT."""
+    if INTERPRETED:
+        y = tl.gather(x, tl.arange(0, 32) ^ BIT, 0)
     else:
-        j = (START * APART + tl.arange(0, J) * APART)[:, None, None, None]
-    return j
+        y = tl.inline_asm_elementwise(
+            "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", "=f,f,r", [x, BIT], tl.float32, True, 1
+        )
+    return y
 
 
 @triton.jit
-def channels(S: tl.constexpr):
-    """Return the channels 0, LD, .. of a lane, along the second axis of a tile."""
-    if S.K == 1:
-        k = 0
+def take(x, n: tl.constexpr, S: tl.constexpr):
+    """Return what lane n of the states has, of the same lane of channels."""
+    if INTERPRETED:
+        y = tl.gather(x, tl.arange(0, 32) % S.LD + n * S.LD, 0)
     else:
-        k = (tl.arange(0, S.K) * S.LD)[None, :, None, None]
-    return k
+        SEGMENTS: tl.constexpr = (S.LD - 1) * 256 + 31
+        y = tl.inline_asm_elementwise(
+            "shfl.sync.idx.b32 $0, $1, $2, $3, 0xffffffff;",
+            "=f,f,r,r",
+            [x, n * S.LD, SEGMENTS],
+            tl.float32,
+            True,
+            1,
+        )
+    return y
 
 
 @triton.jit
-def lanes(one, S: tl.constexpr):
-    """Return the number of each lane along n and along the channels, as tiles (1, 1, LN, LD).
+def find_lanes(one, S: tl.constexpr):
+    """Return the number of each lane along n, and along the channels.
 
     `one` is 1, but not known at compile time: if the compiler can see that lanes are contiguous in memory, it
     gives loads another order of lanes, and exchanges them through shared memory.
     """
-    n = tl.broadcast_to(tl.arange(0, S.LN)[None, None, :, None], [1, 1, S.LN, S.LD])
-    return n * one, tl.broadcast_to(tl.arange(0, S.LD)[None, None, None, :], [1, 1, S.LN, S.LD]) * one
+    lane = tl.arange(0, 32)
+    return lane // S.LD * one, lane % S.LD * one
 
 
 @triton.jit
-def load_channels(pointer, left, S: tl.constexpr):
-    """Load channels (1, K, LN, LD), zeros after the last (`left`: number of channels from each lane on)."""
-    if S.WHOLE:
-        x = tl.load(pointer + channels(S))
-    else:
-        x = tl.load(pointer + channels(S), mask=left > channels(S), other=0.0)
-    return x.to(tl.float32)
+def find_state(s: tl.constexpr, lane_n, lane_d, S: tl.constexpr):
+    """Return the state of each lane in its tile number s.
+
+    Lane d of the channels has state s ^ d (the last bits of d) of those of its lane of n: then two lanes that
+    exchange states for a sum need not select what to send.
+    """
+    return ((lane_d & (S.KN - 1)) ^ s) * S.LN + lane_n
 
 
 @triton.jit
-def store_channels(pointer, x, left, S: tl.constexpr):
-    """Write channels in the layout of `load_channels`."""
-    if S.WHOLE:
-        tl.store(pointer + channels(S), x)
-    else:
-        tl.store(pointer + channels(S), x, mask=left > channels(S))
-
-
-@triton.jit
-def load_skip(pointer, stream, left, S: tl.constexpr):
-    """Load the skips of a stream for its first group of states; zeros for other groups."""
-    return load_channels(pointer + stream // S.GROUPS * S.D, left, S) * (stream % S.GROUPS == 0)
-
-
-@triton.jit
-def rates_at(stream, lane_n, first, S: tl.constexpr):
-    """Return where a group's decay rates are in A (m, d, n), and the number of states from each lane on."""
-    start = stream % S.GROUPS * S.N + lane_n
-    at = (stream // S.GROUPS * S.D + first) * S.STATES + start
-    return at, tl.minimum(S.N - lane_n, S.STATES - start)
-
-
-@triton.jit
-def load_rates(pointer, left_n, left, S: tl.constexpr):
-    """Load the pieces of a group's (d, n), zeros outside."""
+def load_states(
+    pointer, n_stride: tl.constexpr, d_stride: tl.constexpr, lane_n, lane_d, left_n, left, S: tl.constexpr
+):
+    """Load the states of a lane, channel by channel for each tile of states; zeros outside."""
     x = ()
-    for p in tl.static_range(S.COUNT):
-        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
-        at = offsets(S.STARTS[p], S.PIECES[p], S.LN) + channels(S) * S.STATES
-        x = x + (tl.load(pointer + at, mask=inside, other=0.0),)
+    for s in tl.static_range(S.KN):
+        n = find_state(s, lane_n, lane_d, S)
+        for k in tl.static_range(S.K):
+            d = lane_d + k * S.LD
+            inside = (n < left_n) & (d < left)
+            x = x + (tl.load(pointer + n * n_stride + d * d_stride, mask=inside, other=0.0),)
     return x
 
 
 @triton.jit
-def load_decays(pointer, left_n, left, S: tl.constexpr):
-    """Load the pieces of a group's A as exponents of two."""
-    rates = load_rates(pointer, left_n, left, S)
-    x = ()
-    for p in tl.static_range(S.COUNT):
-        x = x + (rates[p] * 1.4426950408889634,)  # log2(e)
-    return x
-
-
-@triton.jit
-def store_rates(pointer, x, left_n, left, S: tl.constexpr):
-    """Write pieces in the layout of `load_rates`."""
-    for p in tl.static_range(S.COUNT):
-        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
-        at = offsets(S.STARTS[p], S.PIECES[p], S.LN) + channels(S) * S.STATES
-        tl.store(pointer + at, x[p], mask=inside)
-
-
-@triton.jit
-def load_states(pointer, left_n, left, S: tl.constexpr):
-    """Load the pieces of (n, d), zeros outside."""
-    x = ()
-    for p in tl.static_range(S.COUNT):
-        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
-        at = offsets(S.STARTS[p], S.PIECES[p], S.LN * S.D) + channels(S)
-        x = x + (tl.load(pointer + at, mask=inside, other=0.0),)
-    return x
-
-
-@triton.jit
-def store_states(pointer, x, left_n, left, S: tl.constexpr):
+def store_states(
+    pointer, x, n_stride: tl.constexpr, d_stride: tl.constexpr, lane_n, lane_d, left_n, left, S: tl.constexpr
+):
     """Write states in the layout of `load_states`."""
-    for p in tl.static_range(S.COUNT):
-        inside = (left_n > offsets(S.STARTS[p], S.PIECES[p], S.LN)) & (left > channels(S))
-        at = offsets(S.STARTS[p], S.PIECES[p], S.LN * S.D) + channels(S)
-        tl.store(pointer + at, x[p], mask=inside)
+    for s in tl.static_range(S.KN):
+        n = find_state(s, lane_n, lane_d, S)
+        for k in tl.static_range(S.K):
+            d = lane_d + k * S.LD
+            tl.store(pointer + n * n_stride + d * d_stride, x[s * S.K + k], mask=(n < left_n) & (d < left))
 
 
 @triton.jit
-def save(pointer, h, S: tl.constexpr):
-    """Write states for `restore`."""
-    for p in tl.static_range(S.COUNT):
-        at = offsets(S.STARTS[p], S.PIECES[p], S.K * S.LN * S.LD) + channels(S) * S.LN
-        tl.store(pointer + at, h[p])
-
-
-@triton.jit
-def restore(pointer, S: tl.constexpr):
-    """Load the states written by `save`."""
-    h = ()
-    for p in tl.static_range(S.COUNT):
-        at = offsets(S.STARTS[p], S.PIECES[p], S.K * S.LN * S.LD) + channels(S) * S.LN
-        h = h + (tl.load(pointer + at),)
-    return h
-
-
-@triton.jit
-def load_pairs(pointer, S: tl.constexpr):
-    """Load B and C of one step, pieces (J, 1, LN, LD)."""
+def load_decays(pointer, lane_n, lane_d, left_n, left, S: tl.constexpr):
+    """Load a group's A as exponents of two."""
+    rates = load_states(pointer, 1, S.STATES, lane_n, lane_d, left_n, left, S)
     x = ()
-    for p in tl.static_range(S.COUNT):
-        x = x + (tl.load(pointer + offsets(S.STARTS[p], S.PIECES[p], S.LN)),)
+    for i in tl.static_range(S.KN * S.K):
+        x = x + (rates[i] * 1.4426950408889634,)  # log2(e)
     return x
 
 
 @triton.jit
-def load_step(p_u, p_dt, p_bc, left, S: tl.constexpr):
-    """Load one step of one stream: u, dt, the pieces of B and C."""
-    return (load_channels(p_u, left, S), load_channels(p_dt, left, S)) + load_pairs(p_bc, S)
+def load_pairs(pointer, lane_n, lane_d, S: tl.constexpr):
+    """Load B and C of one step."""
+    x = ()
+    for s in tl.static_range(S.KN):
+        x = x + (tl.load(pointer + find_state(s, lane_n, lane_d, S)),)
+    return x
+
+
+# What is spread over lanes of states: lane n has step n % 4 of its own channel.
 
 
 @triton.jit
-def entering(x, S: tl.constexpr):
-    """Return the input of the states in a loaded step: u times the step size, or u."""
-    if S.SCALED:
-        v = x[0] * x[1]
-    else:
-        v = x[0]
-    return v
+def own_channel(r: tl.constexpr, lane_n, lane_d, S: tl.constexpr):
+    """Return the channel of each lane in spread tile r."""
+    return lane_d + (lane_n // 4 + r * (S.LN // 4)) * S.LD
 
 
 @triton.jit
-def advance(h, decay, x, S: tl.constexpr):
-    """Return decays and states after a loaded step."""
-    v = entering(x, S)
-    decays = ()
+def load_spread(pointer, step, steps, lane_n, lane_d, left, S: tl.constexpr):
+    """Load the numbers of each lane's own step and channels; zeros after the last."""
+    x = ()
+    for r in tl.static_range(S.SPREAD):
+        d = own_channel(r, lane_n, lane_d, S)
+        x = x + (tl.load(pointer + d, mask=(step < steps) & (d < left), other=0.0).to(tl.float32),)
+    return x
+
+
+@triton.jit
+def store_spread(pointer, x, step, steps, lane_n, lane_d, left, S: tl.constexpr):
+    """Write the numbers of each lane's own step and channels."""
+    for r in tl.static_range(S.SPREAD):
+        d = own_channel(r, lane_n, lane_d, S)
+        tl.store(pointer + d, x[r], mask=(step < steps) & (d < left))
+
+
+@triton.jit
+def multiply_spread(x, y, S: tl.constexpr):
+    """Return the products of two spread values."""
+    z = ()
+    for r in tl.static_range(S.SPREAD):
+        z = z + (x[r] * y[r],)
+    return z
+
+
+@triton.jit
+def hand_out(x, i: tl.constexpr, S: tl.constexpr):
+    """Return in all lanes of states what the lanes of step i have, channel by channel."""
+    y = ()
+    for k in tl.static_range(S.K):
+        y = y + (take(x[k // (S.LN // 4)], i + k % (S.LN // 4) * 4, S),)
+    return y
+
+
+@triton.jit
+def fold(x, y, BIT: tl.constexpr):
+    """Return sums over pairs of lanes that differ in BIT: of x in the lane without it, of y in that with it.
+
+    Of two values a lane keeps one and sends the other: sums of four values over four lanes take three
+    shuffles instead of eight, with one result per lane.
+    """
+    odd = (tl.arange(0, 32) & BIT) != 0
+    return tl.where(odd, y, x) + exchange(tl.where(odd, x, y), BIT)
+
+
+@triton.jit
+def fold_channels(x, y, BIT: tl.constexpr, S: tl.constexpr):
+    """Return the `fold` of two values of each channel."""
+    z = ()
+    for k in tl.static_range(S.K):
+        z = z + (fold(x[k], y[k], BIT),)
+    return z
+
+
+@triton.jit
+def spread(x, S: tl.constexpr):
+    """Return as spread values the sums that are folded by steps."""
+    y = ()
+    for r in tl.static_range(S.SPREAD):
+        if S.LN == 8:
+            y = y + (fold(x[2 * r], x[2 * r + 1], 4 * S.LD),)
+        else:
+            y = y + (x[r],)
+    return y
+
+
+@triton.jit
+def unite(x, FROM: tl.constexpr, UNTIL: tl.constexpr):
+    """Return x plus its values in the lanes that differ in the bits FROM, 2 FROM, .. before UNTIL."""
+    if FROM < UNTIL:
+        x = unite(x + exchange(x, FROM), FROM * 2, UNTIL)
+    return x
+
+
+@triton.jit
+def advance(h, decay, dt, v, pairs, S: tl.constexpr):
+    """Return the states after a step."""
     states = ()
-    for p in tl.static_range(S.COUNT):
-        a = tl.exp2(x[1] * decay[p])
-        decays = decays + (a,)
-        states = states + (a * h[p] + low(x[2 + p]) * v,)
-    return decays, states
-
-
-@triton.jit
-def over_lanes_of_n(x, S: tl.constexpr):
-    """Return the sum of a tile (1, K, LN, LD) over the lanes of n, in all of them."""
-    return tl.broadcast_to(tl.sum(x, axis=2, keep_dims=True), [1, S.K, S.LN, S.LD])
+    for s in tl.static_range(S.KN):
+        for k in tl.static_range(S.K):
+            a = tl.exp2(dt[k] * decay[s * S.K + k])
+            states = states + (a * h[s * S.K + k] + low(pairs[s]) * v[k],)
+    return states
 
 
 # fmt: off
@@ -214,248 +239,355 @@ def scan_backward(
     length, mix_stride, first_example, first_span, last_span, one, S: tl.constexpr,
 ):
     # fmt: on
-    """Compute one stream's gradients of u and dt, and a program's part of those of A, B, C, mix and skip.
+    """Compute one group's gradients of u and dt, and a program's part of those of A, B, C, mix and skip.
 
     Runs over spans of EVERY steps from `last_span` down to `first_span`, and continues the gradients of the
     states, of A and of skip from the launch for the later spans. Each span is recomputed, with the state
-    before every STEPS steps written to `saved`, and then run in reverse, STEPS steps at a time.
+    before every block of steps written to `saved`, and then run in reverse, block by block. Does so for one
+    block of channels after the other, and adds to the parts of B, C and mix what the blocks before wrote.
     """
-    SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
-    block = tl.program_id(0) % S.BLOCKS
-    stream = tl.program_id(0) // S.BLOCKS % S.M
-    example = (tl.program_id(0) // (S.BLOCKS * S.M)).to(tl.int64)
-    row = first_example + example
-    lane_n, lane = lanes(one, S)
-    first = block * (S.LD * S.K) + lane
-    left, left_n = S.D - first, S.N - lane_n
+    blocks = tl.cdiv(S.D, S.LD * S.K)
+    here = first_example, first_span, last_span, length, mix_stride, one
+    # From `one - 1`, so that the compiler does not know that turn is not negative.
+    for turn in range(one - 1, tl.minimum(S.TURNS, blocks - tl.program_id(0) % S.BLOCKS * S.TURNS)):
+        scan_block(u, dt, A, bc, skip, mix, kept, gy, saved, g_h, g_u, g_dt, g_A, g_bc, g_skip, here, turn, S)
 
-    states_at = (stream * S.N + lane_n) * S.D + first
-    at_rates, left_rates = rates_at(stream, lane_n, first, S)
-    decay = load_decays(A + at_rates, left_rates, left, S)
-    p_g_h, p_g_A = g_h + row * (S.M * S.N * S.D) + states_at, g_A + row * (S.M_IN * S.D * S.STATES) + at_rates
-    p_g_skip = g_skip + (row * S.M_IN + stream // S.GROUPS) * S.D + first
-    left_carried = tl.where((last_span + 1) * S.EVERY < length, left, 0)  # nothing at an example's end
-    carried = load_states(p_g_h, left_n, left_carried, S) + load_rates(p_g_A, left_rates, left_carried, S)
-    skipped = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
-    left_skip = left
-    if S.SKIP:
-        skipped = load_skip(skip + first, stream, left, S)
-        left_skip = tl.where(stream % S.GROUPS == 0, left, 0)
-        inside = tl.minimum(left_carried, left_skip) > channels(S)
-        carried = carried + (tl.load(p_g_skip + channels(S), mask=inside, other=0.0),)
 
+@triton.jit
+def find_block(first_example, turn, one, zero, S: tl.constexpr):
+    """Return which channels of which group, stream, example and row a program has, and its lanes of them.
+
+    `zero` is 0, but not known at compile time: it lets the compiler compute addresses where they are used,
+    instead of keeping them in registers over loops.
+    """
+    program = tl.program_id(0) + zero
+    group = program // S.BLOCKS % S.M
+    example = (program // (S.BLOCKS * S.M)).to(tl.int64)
+    block = (program % S.BLOCKS * S.TURNS + turn) * (S.LD * S.K)
+    lane_n, lane_d = find_lanes(one + zero, S)
+    left, left_n = S.D - block, tl.minimum(S.N, S.STATES - group % S.GROUPS * S.N)
+    return program, group, example, first_example + example, block, lane_n, lane_d, left, left_n
+
+
+@triton.jit
+def find_rates(group, block, S: tl.constexpr):
+    """Return where the rates of the channels of a group are."""
+    return (group // S.GROUPS * S.D + block) * S.STATES + group % S.GROUPS * S.N
+
+
+# fmt: off
+@triton.jit
+def scan_block(
+    u, dt, A, bc, skip, mix, kept, gy, saved, g_h, g_u, g_dt, g_A, g_bc, g_skip, here, turn, S: tl.constexpr
+):
+    # fmt: on
+    """Compute the gradients of one block of channels of a program, number `turn`."""
+    first_example, first_span, last_span, length, mix_stride, one = here
     start = first_span * S.EVERY
     steps = tl.minimum((last_span + 1) * S.EVERY, length) - start
-    behind = row * length + start - example * steps  # `g_bc` has these steps of these examples only
-    p_g_bc = g_bc + (stream * S.BLOCKS + block - behind * (S.M * S.BLOCKS)) * (2 * S.KN * S.LN + 2)
-    stream_in = stream // S.GROUPS
-    pointers = (
-        u + stream_in * S.D + first,
-        dt + stream_in * S.D + first,
-        bc + stream * (S.KN * S.LN) + lane_n,
-        mix + stream_in * mix_stride,
-        gy + (0 if S.MIXED else stream_in * S.D) + first,
-        g_u + stream * S.D + first,
-        g_dt + stream * S.D + first,
-        p_g_bc + lane_n * 0,
-    )
-    spans = tl.cdiv(length, S.EVERY)
-    p_saved = saved + tl.program_id(0).to(tl.int64) * (S.SLOTS * SLOT) + lane_n * S.LD + lane
+    found = find_block(first_example, turn, one, tl.minimum(turn, 0), S)
+    _, group, _, row, block, lane_n, lane_d, left, left_n = found
+    stream = group // S.GROUPS
+    rates = find_rates(group, block, S)
+    decay = load_decays(A + rates, lane_n, lane_d, left_n, left, S)
+    left_carried = tl.where((last_span + 1) * S.EVERY < length, left, 0)  # nothing at an example's end
+    p_g_h = g_h + (row * S.M + group) * (S.N * S.D) + block
+    g_states = load_states(p_g_h, S.D, 1, lane_n, lane_d, left_n, left_carried, S)
+    p_g_A = g_A + row * (S.M_IN * S.D * S.STATES) + rates
+    g_decay = load_states(p_g_A, 1, S.STATES, lane_n, lane_d, left_n, left_carried, S)
+    skips = ()
+    of_skip = ()
+    if S.SKIP:
+        once = tl.where(group % S.GROUPS == 0, 1, 0)  # for the first group of a stream
+        skips = load_spread(skip + stream * S.D + block, 0, once, lane_n, lane_d, left, S)
+        p_g_skip = g_skip + (row * S.M_IN + stream) * S.D + block
+        of_skip = load_spread(p_g_skip, lane_n % 4, once, lane_n, lane_d, left_carried, S)
+
     for back in range(last_span + 1 - first_span):
         span = last_span - back
-        h = load_states(kept + (row * spans + span) * (S.M * S.N * S.D) + states_at, left_n, left, S)
-        bounds = (row * length, span * S.EVERY, tl.minimum((span + 1) * S.EVERY, length), mix_stride)
-        carried = reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S)
-    store_states(p_g_h, carried[: S.COUNT], left_n, left, S)
-    store_rates(p_g_A, carried[S.COUNT : 2 * S.COUNT], left_rates, left, S)
+        begin, stop = span * S.EVERY, tl.minimum((span + 1) * S.EVERY, length)
+        found = find_block(first_example, turn, one, tl.minimum(span, 0), S)
+        program, group, example, row, block, lane_n, lane_d, left, left_n = found
+        stream = group // S.GROUPS
+        at = (row * length * S.M_IN + stream) * S.D + block
+        inputs = (
+            u + at,
+            dt + at,
+            gy + (row * length * S.D + block if S.MIXED else at),
+            mix + (row * length * S.M_IN + stream) * mix_stride,
+            bc + (row * (tl.cdiv(length, 4) * 4) * S.M + group) * (S.KN * S.LN),
+        )
+        at = (row * length * S.M + group) * S.D + block
+        # `g_bc` has these steps of these examples only.
+        at_parts = ((example * steps - start) * S.M + group) * S.BLOCKS + program % S.BLOCKS
+        outputs = g_u + at, g_dt + at, g_bc + at_parts * (S.N + 1)
+        p_saved = saved + program.to(tl.int64) * (S.SLOTS * S.KN * S.K * 32)
+        p_kept = kept + ((row * tl.cdiv(length, S.EVERY) + span) * S.M + group) * (S.N * S.D) + block
+        h = load_states(p_kept, S.D, 1, lane_n, lane_d, left_n, left, S)
+        repeat_span(h, decay, inputs, p_saved, begin, stop, lane_n, lane_d, left, S)
+        bounds = begin, stop, turn, mix_stride, one
+        carried = reverse_span(
+            *(g_states, g_decay, of_skip, decay, skips),
+            *(inputs, outputs, p_saved, bounds, lane_n, lane_d, left, S),
+        )
+        g_states, g_decay, of_steps = carried
+        of_skip = ()
+        for r in tl.static_range(S.SPREAD if S.SKIP else 0):
+            # After each span, so that results do not depend on the spans of a launch.
+            of_skip = of_skip + (tl.where(lane_n % 4 == 0, unite(of_steps[r], S.LD, 4 * S.LD), 0.0),)
+
+    found = find_block(first_example, turn, one, tl.minimum(last_span + turn, 0), S)
+    _, group, _, row, block, lane_n, lane_d, left, left_n = found
+    p_g_h = g_h + (row * S.M + group) * (S.N * S.D) + block
+    store_states(p_g_h, g_states, S.D, 1, lane_n, lane_d, left_n, left, S)
+    p_g_A = g_A + row * (S.M_IN * S.D * S.STATES) + find_rates(group, block, S)
+    store_states(p_g_A, g_decay, 1, S.STATES, lane_n, lane_d, left_n, left, S)
     if S.SKIP:
-        tl.store(p_g_skip + channels(S), carried[2 * S.COUNT], mask=left_skip > channels(S))
+        once = tl.where(group % S.GROUPS == 0, 1, 0)
+        p_g_skip = g_skip + (row * S.M_IN + group // S.GROUPS) * S.D + block
+        store_spread(p_g_skip, of_skip, lane_n % 4, once, lane_n, lane_d, left, S)
 
 
 @triton.jit
-def reverse_span(
-    h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S: tl.constexpr
-):
-    """Run one span of steps forward from the state before it, and then in reverse."""
-    SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
-    origin, start, stop, mix_stride = bounds
-    full = (stop - start) // S.STEPS
-    split = start + full * S.STEPS
-    for i in range(full):
-        save(p_saved + i * SLOT, h, S)
-        here = at_step(pointers, origin + (start + i * S.STEPS), mix_stride, S)
-        h = recompute_states(h, decay, here, left, S.STEPS, S)
-    for i in range(stop - split):
-        save(p_saved + (full + i) * SLOT, h, S)
-        h = recompute_states(h, decay, at_step(pointers, origin + (split + i), mix_stride, S), left, 1, S)
-    tl.debug_barrier()  # `save` and `restore` may give a tile to other lanes
-    for i in range(stop - split):
-        h = restore(p_saved + (full + (stop - split - 1 - i)) * SLOT, S)
-        here = at_step(pointers, origin + (stop - 1 - i), mix_stride, S)
-        carried = reverse(h, carried, decay, skipped, here, mix_stride, left, lane_n, lane, 1, S)
-    for i in range(full):
-        h = restore(p_saved + (full - 1 - i) * SLOT, S)
-        here = at_step(pointers, origin + (split - (i + 1) * S.STEPS), mix_stride, S)
-        carried = reverse(h, carried, decay, skipped, here, mix_stride, left, lane_n, lane, S.STEPS, S)
-    tl.debug_barrier()
-    return carried
+def repeat_span(h, decay, inputs, p_saved, begin, stop, lane_n, lane_d, left, S: tl.constexpr):
+    """Run a span from the state before it, and write the state before every block."""
+    own = lane_n % 4
+    at = own * (S.M_IN * S.D)
+    far = begin.to(tl.int64)
+    p_u, p_dt = inputs[0] + far * (S.M_IN * S.D), inputs[1] + far * (S.M_IN * S.D)
+    p_bc = inputs[4] + far * (S.M * S.KN * S.LN)
+    now_u = load_spread(p_u + at, own, stop - begin, lane_n, lane_d, left, S)
+    now_dt = load_spread(p_dt + at, own, stop - begin, lane_n, lane_d, left, S)
+    pairs = load_block(p_bc, lane_n, lane_d, S)
+    for step in range(begin, stop, 4):
+        p_u += 4 * S.M_IN * S.D
+        p_dt += 4 * S.M_IN * S.D
+        p_bc += 4 * S.M * S.KN * S.LN
+        next_u = load_spread(p_u + at, own, stop - step - 4, lane_n, lane_d, left, S)
+        next_dt = load_spread(p_dt + at, own, stop - step - 4, lane_n, lane_d, left, S)
+        for i in tl.static_range(S.KN * S.K):
+            tl.store(p_saved + i * 32 + (lane_n * S.LD + lane_d), h[i])
+        v = now_u
+        if S.SCALED:
+            v = multiply_spread(now_u, now_dt, S)
+        following = ()
+        for i in tl.static_range(4):
+            here = pairs[i * S.KN : (i + 1) * S.KN]
+            h = advance(h, decay, hand_out(now_dt, i, S), hand_out(v, i, S), here, S)
+            following = following + load_pairs(p_bc + i * (S.M * S.KN * S.LN), lane_n, lane_d, S)
+        now_u, now_dt, pairs = next_u, next_dt, following
+        p_saved += S.KN * S.K * 32
 
 
 @triton.jit
-def at_step(pointers, step, mix_stride, S: tl.constexpr):
-    """Return the pointers at a step, counted from the first step of the first example."""
-    u, dt, bc, mix, gy, g_u, g_dt, g_bc = pointers
-    at = step * S.M
-    return (
-        u + step * (S.M_IN * S.D),
-        dt + step * (S.M_IN * S.D),
-        bc + at * (S.KN * S.LN),
-        mix + step * (S.M_IN * mix_stride),
-        gy + step * (S.D if S.MIXED else S.M_IN * S.D),
-        g_u + at * S.D,
-        g_dt + at * S.D,
-        g_bc + at * (S.BLOCKS * (2 * S.KN * S.LN + 2)),
-    )
-
-
-@triton.jit
-def recompute_states(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
-    """Return the states after some steps."""
-    p_u, p_dt, p_bc = pointers[0], pointers[1], pointers[2]
-    for i in tl.static_range(STEPS):
-        x = load_step(p_u + i * S.M_IN * S.D, p_dt + i * S.M_IN * S.D, p_bc + i * S.M * S.KN * S.LN, left, S)
-        h = advance(h, decay, x, S)[1]
+def load_saved(pointer, lane_n, lane_d, S: tl.constexpr):
+    """Load the state before a block."""
+    h = ()
+    for i in tl.static_range(S.KN * S.K):
+        h = h + (tl.load(pointer + i * 32 + (lane_n * S.LD + lane_d)),)
     return h
 
 
 @triton.jit
-def reverse(
-    h, carried, decay, skipped, pointers, mix_stride, left, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr
-):
-    """Run some steps in reverse, from the states before them: write gradients, return the carried ones."""
-    X: tl.constexpr = 2 + S.COUNT
-    p_u, p_dt, p_bc, p_mix, p_gy, p_g_u, p_g_dt, p_g_bc = pointers
-    decays = ()
-    xs = ()
-    for i in tl.static_range(STEPS):
-        x = load_step(p_u + i * S.M_IN * S.D, p_dt + i * S.M_IN * S.D, p_bc + i * S.M * S.KN * S.LN, left, S)
-        a, states = advance(h[i * S.COUNT : (i + 1) * S.COUNT], decay, x, S)
-        h = h + states
-        decays = decays + a
-        xs = xs + x
-    parts = ()
-    gy, weight = load_gradient(p_gy, p_mix, STEPS - 1, mix_stride, left, S)
-    pairs = load_pairs(p_bc + (STEPS - 1) * S.M * S.KN * S.LN, S)  # again: saves registers
-    for i in tl.static_range(STEPS - 1, -1, -1):
-        x = xs[i * X : i * X + 2] + pairs
-        # One step ahead, because the compiler moves no load past the stores below.
-        pairs = load_pairs(p_bc + (i - 1 if i > 0 else 0) * S.M * S.KN * S.LN, S)
-        gy_next, weight_next = load_gradient(p_gy, p_mix, i - 1 if i > 0 else 0, mix_stride, left, S)
-        before, after = h[i * S.COUNT : (i + 1) * S.COUNT], h[(i + 1) * S.COUNT : (i + 2) * S.COUNT]
-        a = decays[i * S.COUNT : (i + 1) * S.COUNT]
-        carried, one_step, g_v, g_dt = reverse_step(carried, before, after, a, decay, x, gy, lane, S)
-        parts = one_step + parts
-        g_u, g_dt = of_inputs(g_v, g_dt, x, S)
-        if S.SKIP:
-            g_skipped = gy
-            if S.MIXED:
-                g_skipped = gy * weight
-                of_mix = tl.sum(tl.sum(skipped * x[0] * gy, axis=1, keep_dims=True), axis=3, keep_dims=True)
-                at_mix = p_g_bc + (i * S.M * S.BLOCKS * (2 * S.KN * S.LN + 2) + 2 * S.KN * S.LN)
-                tl.store(at_mix, tl.broadcast_to(of_mix, [1, 1, S.LN, S.LD]))
-            g_u += skipped * g_skipped
-            carried = carried[: 2 * S.COUNT] + (carried[2 * S.COUNT] + x[0] * g_skipped,)
-        store_channels(p_g_u + i * S.M * S.D, g_u, left, S)
-        store_channels(p_g_dt + i * S.M * S.D, g_dt, left, S)
-        gy = gy_next
-        weight = weight_next
-    for p in tl.static_range(S.COUNT):
-        store_parts(p_g_bc, parts[p :: S.COUNT], p, lane_n, lane, STEPS, S)
-    return carried
+def load_block(pointer, lane_n, lane_d, S: tl.constexpr):
+    """Load B and C of a block of steps."""
+    x = ()
+    for i in tl.static_range(4):
+        x = x + load_pairs(pointer + i * (S.M * S.KN * S.LN), lane_n, lane_d, S)
+    return x
 
 
 @triton.jit
-def load_gradient(p_gy, p_mix, i, mix_stride, left, S: tl.constexpr):
-    """Return the gradient of the output at step i, and the weight of the stream."""
-    gy = load_channels(p_gy + i * (S.D if S.MIXED else S.M_IN * S.D), left, S)
-    weight = 1.0
+def load_inputs(pointers, step, stop, mix_stride, lane_n, lane_d, left, S: tl.constexpr):
+    """Load u, dt, the gradient of y and the weight of the stream at the steps of the lanes."""
+    p_u, p_dt, p_gy, p_mix = pointers[0], pointers[1], pointers[2], pointers[3]
+    OF_Y: tl.constexpr = S.D if S.MIXED else S.M_IN * S.D
+    far, own = step.to(tl.int64), lane_n % 4
+    at = own * (S.M_IN * S.D)
+    weight = tl.full([32], 1.0, tl.float32)
     if S.MIXED and S.SKIP:
-        weight = tl.load(p_mix + i * S.M_IN * mix_stride).to(tl.float32)
-    return gy, weight
+        p_mix += far * (S.M_IN * mix_stride)
+        p_mix += own * (S.M_IN * mix_stride)
+        weight = tl.load(p_mix, mask=own < stop - step, other=0.0).to(tl.float32)
+    return (
+        load_spread(p_u + far * (S.M_IN * S.D) + at, own, stop - step, lane_n, lane_d, left, S),
+        load_spread(p_dt + far * (S.M_IN * S.D) + at, own, stop - step, lane_n, lane_d, left, S),
+        load_spread(p_gy + far * OF_Y + own * OF_Y, own, stop - step, lane_n, lane_d, left, S),
+        weight,
+    )
 
 
 @triton.jit
-def of_inputs(g_v, g_dt, x, S: tl.constexpr):
-    """Return the gradients of u and dt from those of v and the exponents, still to sum over lanes of n."""
-    g_v = over_lanes_of_n(g_v, S)
-    g_dt = over_lanes_of_n(g_dt, S) * 0.6931471805599453  # log(2): decays are powers of two
-    if S.SCALED:
-        g_dt += g_v * x[0]
-        g_v = g_v * x[1]
-    return g_v, g_dt
+def reverse_span(
+    g_states,
+    g_decay,
+    of_skip,
+    decay,
+    skips,
+    inputs,
+    outputs,
+    p_saved,
+    bounds,
+    lane_n,
+    lane_d,
+    left,
+    S: tl.constexpr,
+):
+    """Run a span in reverse from the saved states: write gradients, return the carried ones."""
+    COUNT: tl.constexpr = S.KN * S.K
+    STRIDE: tl.constexpr = S.M * S.BLOCKS * (S.N + 1)
+    begin, stop, turn, mix_stride, one = bounds
+    own = lane_n % 4
+    blocks = tl.cdiv(stop - begin, 4)
+    step = begin + (blocks - 1) * 4
+    p_saved += (blocks - 1) * (COUNT * 32)
+    p_g_u, p_g_dt, p_parts = outputs
+    now = load_inputs(inputs, step, stop, mix_stride, lane_n, lane_d, left, S)
+    for _ in range(blocks):
+        u, dt, gy, weight = now
+        here = step
+        far = step.to(tl.int64)
+        p_bc = inputs[4] + far * (S.M * S.KN * S.LN)
+        v = u
+        if S.SCALED:
+            v = multiply_spread(u, dt, S)
+        h = load_saved(p_saved, lane_n, lane_d, S)
+        for i in tl.static_range(4):
+            pairs = load_pairs(p_bc + i * (S.M * S.KN * S.LN), lane_n, lane_d, S)
+            of_step = hand_out(dt, i, S), hand_out(v, i, S)
+            h = h + advance(h[i * COUNT : (i + 1) * COUNT], decay, of_step[0], of_step[1], pairs, S)
+        step -= 4
+        p_saved -= tl.where(step < begin, 0, COUNT * 32)
+        # The compiler takes these for other values, and keeps no step sizes and pairs in registers.
+        again_dt = ()
+        for r in tl.static_range(S.SPREAD):
+            again_dt = again_dt + (dt[r] * one.to(tl.float32),)
+        p_bc += one - 1
+        for i in tl.static_range(3, -1, -1):
+            p_part = p_parts + (far + i) * STRIDE
+            earlier = load_part(p_part, lane_n, lane_d, here + i < stop, turn, S)
+            if i < 3:
+                pairs = load_pairs(p_bc + i * (S.M * S.KN * S.LN), lane_n, lane_d, S)
+            if i == 0:
+                now = load_inputs(inputs, tl.maximum(step, begin), stop, mix_stride, lane_n, lane_d, left, S)
+            of_step = hand_out(gy, i, S), hand_out(again_dt, i, S), hand_out(v, i, S)
+            g_states, g_decay, g_v, g_dt, g_b, g_c = reverse_step(
+                g_states,
+                g_decay,
+                h[i * COUNT : (i + 1) * COUNT],
+                h[(i + 1) * COUNT : (i + 2) * COUNT],
+                decay,
+                of_step,
+                pairs,
+                S,
+            )
+            store_part(p_part, g_b, g_c, earlier, lane_n, lane_d, here + i < stop, S)
+            if i % 2 == 1:
+                of_odd = g_v, g_dt
+            elif i == 2:
+                of_last = fold_channels(g_v, of_odd[0], S.LD, S), fold_channels(g_dt, of_odd[1], S.LD, S)
+            else:
+                x, z = fold_channels(g_v, of_odd[0], S.LD, S), fold_channels(g_dt, of_odd[1], S.LD, S)
+                g_v = spread(fold_channels(x, of_last[0], 2 * S.LD, S), S)
+                g_dt = spread(fold_channels(z, of_last[1], 2 * S.LD, S), S)
+        of_u = ()
+        of_dt = ()
+        of_mix = tl.zeros([32], tl.float32)
+        of_skips = ()
+        for r in tl.static_range(S.SPREAD):
+            x, z = g_v[r], g_dt[r] * 0.6931471805599453  # log(2): decays are powers of two
+            if S.SCALED:
+                z += x * u[r]
+                x = x * dt[r]
+            if S.SKIP:
+                g_skipped = gy[r] * weight
+                x += skips[r] * g_skipped
+                of_skips = of_skips + (of_skip[r] + u[r] * g_skipped,)
+                of_mix += skips[r] * u[r] * gy[r]
+            of_u = of_u + (x,)
+            of_dt = of_dt + (z,)
+        of_skip = of_skips
+        if S.MIXED and S.SKIP:
+            of_mix = unite(unite(of_mix, 1, S.LD), 4 * S.LD, 32)
+            p_of_mix = p_parts + (far + own) * STRIDE + S.N
+            inside = (lane_d == 0) & (lane_n < tl.minimum(4, stop - here))
+            if S.TURNS > 1:
+                of_mix += low(tl.load(p_of_mix, mask=inside & (turn > 0), other=0))
+            tl.store(p_of_mix, of_mix.to(tl.uint32, bitcast=True).to(tl.int64), mask=inside)
+        at = own * (S.M * S.D)
+        store_spread(p_g_u + far * (S.M * S.D) + at, of_u, own, stop - here, lane_n, lane_d, left, S)
+        store_spread(p_g_dt + far * (S.M * S.D) + at, of_dt, own, stop - here, lane_n, lane_d, left, S)
+    return g_states, g_decay, of_skip
 
 
 @triton.jit
-def reverse_step(carried, before, after, decays, decay, x, gy, lane, S: tl.constexpr):
-    """Return carried gradients, parts of those of B and C, and those of v and dt not summed over lanes."""
-    v = entering(x, S)
-    g_states = ()
-    g_decay = ()
-    parts = ()
-    g_v = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
-    g_dt = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
-    for p in tl.static_range(S.COUNT):
-        g = carried[p] + high(x[2 + p]) * gy
-        g_b = tl.sum(v * g, axis=1, keep_dims=True)
-        g_c = tl.sum(gy * after[p], axis=1, keep_dims=True)
-        parts = parts + fold((g_b, g_c), 2, 1, lane, S)
-        g_v += tl.sum(low(x[2 + p]) * g, axis=0, keep_dims=True)
-        g = decays[p] * g
-        g_states = g_states + (g,)
-        g = g * before[p]
-        g_dt += tl.sum(decay[p] * g, axis=0, keep_dims=True)
-        g_decay = g_decay + (carried[S.COUNT + p] + x[1] * g,)
-    return g_states + g_decay + carried[2 * S.COUNT :], parts, g_v, g_dt
-
-
-# Sums over the lanes of channels. Of two values a lane keeps one and sends the other, so that the sums of B
-# and C of 4 steps over 8 lanes take 3.5 instructions per value instead of 6, with one result per lane.
+def reverse_step(g_states, g_decay, before, after, decay, of_step, pairs, S: tl.constexpr):
+    """Return carried gradients, and sums over the states or channels of a lane of those of v, dt, B and C."""
+    gy, dt, v = of_step
+    carried = ()
+    sums = ()
+    g_b = ()
+    g_c = ()
+    g_v = ()
+    g_dt = ()
+    for s in tl.static_range(S.KN):
+        for k in tl.static_range(S.K):
+            g = g_states[s * S.K + k] + high(pairs[s]) * gy[k]
+            x, z = v[k] * g, gy[k] * after[s * S.K + k]
+            if k > 0:
+                x, z = x + g_b[s], z + g_c[s]
+                g_b, g_c = g_b[:s] + (x,), g_c[:s] + (z,)
+            else:
+                g_b, g_c = g_b + (x,), g_c + (z,)
+            x, g = low(pairs[s]) * g, tl.exp2(dt[k] * decay[s * S.K + k]) * g
+            carried = carried + (g,)
+            g = g * before[s * S.K + k]
+            z = decay[s * S.K + k] * g
+            sums = sums + (g_decay[s * S.K + k] + dt[k] * g,)
+            if s > 0:
+                g_v = g_v[:k] + (g_v[k] + x,) + g_v[k + 1 :]
+                g_dt = g_dt[:k] + (g_dt[k] + z,) + g_dt[k + 1 :]
+            else:
+                g_v, g_dt = g_v + (x,), g_dt + (z,)
+    return carried, sums, g_v, g_dt, g_b, g_c
 
 
 @triton.jit
-def fold(x, COUNT: tl.constexpr, BIT: tl.constexpr, lane, S: tl.constexpr):
-    """Reduce COUNT tiles (J, 1, LN, LD) to half as many by sums over pairs of lanes that differ in BIT.
-
-    The lane without BIT gets the sum of the first of two tiles, the lane with BIT that of the second.
-    """
-    out = ()
-    if BIT >= S.LD:
-        out = x
+def add_swapped(x, BIT: tl.constexpr, S: tl.constexpr):
+    """Return the sum over lanes of channels of the state that the lane has in its first tile."""
+    if BIT < S.KN:
+        y = ()
+        for s in tl.static_range(S.KN // BIT // 2):
+            y = y + (x[2 * s] + exchange(x[2 * s + 1], BIT),)
+        z = add_swapped(y, BIT * 2, S)
     else:
-        odd = (lane & BIT) != 0
-        other = tl.broadcast_to(lane ^ BIT, x[0].shape)
-        for i in tl.static_range(COUNT // 2):
-            sent = tl.gather(tl.where(odd, x[2 * i], x[2 * i + 1]), other, 3)
-            out = out + (tl.where(odd, x[2 * i + 1], x[2 * i]) + sent,)
-        if COUNT % 2 == 1:
-            out = out + (x[COUNT - 1] + tl.gather(x[COUNT - 1], other, 3),)
-    return out
+        z = unite(x[0], BIT, S.LD)
+    return z
 
 
 @triton.jit
-def store_parts(pointer, x, p: tl.constexpr, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
-    """Write piece p of the gradients of B and C, already paired by `fold`, for some steps."""
-    HALF: tl.constexpr = S.LD // 2
-    STRIDE: tl.constexpr = S.M * S.BLOCKS * (2 * S.KN * S.LN + 2)
-    x = fold(x, STEPS, 2, lane, S)
-    x = fold(x, (STEPS + 1) // 2, 4, lane, S)
-    x = fold(x, (STEPS + 3) // 4, 8, lane, S)
-    x = fold(x, (STEPS + 7) // 8, 16, lane, S)
-    at = lane // 2 * STRIDE + lane % 2 + 2 * lane_n
-    for r in tl.static_range((STEPS + HALF - 1) // HALF):
-        j = offsets(S.STARTS[p], S.PIECES[p], 2 * S.LN)
-        if STEPS % HALF == 0:
-            tl.store(pointer + at + r * HALF * STRIDE + j, x[r])
-        else:
-            inside = tl.broadcast_to(r * HALF + lane // 2 < STEPS, x[r].shape)
-            tl.store(pointer + at + r * HALF * STRIDE + j, x[r], mask=inside)
+def own_part(pointer, lane_n, lane_d, inside, S: tl.constexpr):
+    """Return where a lane writes gradients of B and C of a step, and if it does so."""
+    n = find_state(0, lane_n, lane_d, S)
+    return pointer + n, (lane_d < S.KN) & (n < S.N) & inside
+
+
+@triton.jit
+def load_part(pointer, lane_n, lane_d, inside, turn, S: tl.constexpr):
+    """Load the gradients of B and C of a step of the blocks of channels before; zeros for the first."""
+    at, mask = own_part(pointer, lane_n, lane_d, inside, S)
+    word = tl.zeros([32], tl.int64)
+    if S.TURNS > 1:
+        word = tl.load(at, mask=mask & (turn > 0), other=0)
+    return word
+
+
+@triton.jit
+def store_part(pointer, g_b, g_c, earlier, lane_n, lane_d, inside, S: tl.constexpr):
+    """Write gradients of B and C of a step, summed over lanes of channels, as halves of 64-bit words."""
+    at, mask = own_part(pointer, lane_n, lane_d, inside, S)
+    b, c = add_swapped(g_b, 1, S), add_swapped(g_c, 1, S)
+    if S.TURNS > 1:
+        b, c = b + low(earlier), c + high(earlier)
+    word = c.to(tl.uint32, bitcast=True).to(tl.int64) << 32 | b.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.store(at, word, mask=mask)

@@ -27,7 +27,7 @@ FORWARD = "msbench.ops.scan.triton_forward_kernels"
 BACKWARD = "msbench.ops.scan.triton_backward_kernels"
 PACKING = "msbench.ops.gpu.scan_packing_kernels"
 AHEAD = 4
-"""Steps after the last one of which the forward loads B and C, without using them."""
+"""Steps after the last one of which the kernels load B and C, without using them."""
 PARTS = 32 * 2**20
 """Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
 
@@ -148,7 +148,7 @@ class PartialGradients:
         first_step = launch.first * shape.EVERY
         steps = min((launch.last + 1) * shape.EVERY, length) - first_step
         programs = launch.examples * shape.M * shape.BLOCKS
-        parts = A.new_empty(launch.examples * steps * packing.count_part_bytes() // 4)
+        parts = A.new_empty(launch.examples * steps * packing.count_part_bytes() // 8, dtype=torch.int64)
         saved = A.new_empty(programs, shape.SLOTS * shape.KN * shape.K * 32)
         load_kernels(BACKWARD).scan_backward[(programs,)](
             *(u, dt, A, self.words, u if skip is None else skip, u if mix is None else mix, kept, gy, saved),
@@ -156,12 +156,25 @@ class PartialGradients:
             *(length, 0 if mix is None else mix.stride(2)),
             *(launch.example, launch.first, launch.last, 1, shape),
             num_warps=1,
+            maxnreg=shape.limit_registers(read_capability(u.device)),
         )
         load_kernels(PACKING).sum_parts[(-(-launch.examples * steps * packing.M // packing.ROWS),)](
-            *(parts, C, C if mix is None else mix, self.B, self.C, self.C if self.mix is None else self.mix),
+            *(
+                parts.view(torch.float32),
+                C,
+                C if mix is None else mix,
+                self.B,
+                self.C,
+                self.C if self.mix is None else self.mix,
+            ),
             *(launch.examples, steps, length, launch.example, first_step),
             *(C.stride(2), 0 if mix is None else mix.stride(2), packing),
         )
+
+
+def read_capability(device: torch.device) -> tuple[int, int]:
+    """Return a GPU's compute capability; an H100's where kernels are interpreted."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
 
 
 def sum_groups(x: Tensor, groups: int) -> Tensor:
@@ -181,16 +194,17 @@ def choose_examples(shape: BackwardShape, most: int, b: int) -> int:
 
 
 def pack_pairs(tensors: Arguments, shape: ForwardShape | BackwardShape) -> Tensor:
-    """Return B and C, weighted by the mixer, as halves of 64-bit words (b l + AHEAD, groups, pairs).
+    """Return B and C, weighted by the mixer, as halves of 64-bit words (rows, groups, pairs).
 
-    They are padded with zeros.
+    They are padded with zeros; so is each example to a multiple of 4 rows, and AHEAD rows follow the last.
     """
     _, _, _, B, C, _, mix = tensors
     packing = make_packing_shape(shape)
-    rows, count = B.shape[:3].numel(), (B.shape[:2].numel() + AHEAD) * shape.M
+    b, length = B.shape[:2]
+    rows, count = B.shape[:3].numel(), (b * 4 * -(-length // 4) + AHEAD) * shape.M
     words = torch.empty(count, packing.WIDTH, dtype=torch.int64, device=B.device)
     load_kernels(PACKING).pack_pairs[(-(-count // packing.ROWS),)](
-        *(B, C, C if mix is None else mix, words, rows, count),
+        *(B, C, C if mix is None else mix, words, length, rows, count),
         *(B.stride(2), C.stride(2), 0 if mix is None else mix.stride(2), packing),
     )
     return words

@@ -153,7 +153,7 @@ def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, mix_stride, one, S: t
     p_dt = dt + (row * length * S.M_IN + stream) * S.D + block
     p_mix = mix + (row * length * S.M_IN + stream) * mix_stride
     p_y = y + (row * length * S.M + group) * S.D + block
-    p_bc = bc + (row * length * S.M + group) * (4 * S.KN)
+    p_bc = bc + (row * (tl.cdiv(length, 4) * 4) * S.M + group) * (4 * S.KN)
     p_kept = kept + (row * tl.cdiv(length, S.EVERY) * S.M + group) * (S.N * S.D) + block
     at, at_mix = lane_n * (S.M_IN * S.D), lane_n * (S.M_IN * mix_stride)
 

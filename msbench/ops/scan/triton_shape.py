@@ -1,27 +1,28 @@
 """The partition of a scan into programs of one warp on a GPU, by a fixed rule for bit-equal results.
 
 A stream of many states is scanned as groups of at most 32, as if these were streams, so that the registers
-of a lane are bounded for any n. Among the layouts of the backward, of a group over 32 lanes, the one with the
-shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
+of a lane are bounded for any n. A program of the backward scans one or more blocks of channels in turn: as
+many as take the shortest estimated time, on a GPU of 132 multiprocessors (an H100).
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-EVERY = 64
-"""Steps between kept states.
+EVERY = 72
+"""Steps between kept states, a multiple of 4.
 
-At 32 they take twice the memory; at 128 the states that the backward saves within a span (57 kB per program,
-1056 programs at a time) do not fit into 50 MB of L2.
+Fewer take more memory, and more launches of the backward, which are cut between them. The states that the
+backward saves within a span (18 kB per program) and its partial gradients are to stay in 50 MB of L2.
 """
-STEPS = 4
-"""Steps that the backward holds in registers: with 8 lanes of channels their sums of B and C fill a warp."""
 LARGEST_GROUP = 32
 SCHEDULERS = 4 * 132
-PLACES = 2 * SCHEDULERS
-"""Programs of the backward that run at a time."""
-REGISTERS = 200
-"""Registers for states and related values, of the 255 that a lane can have."""
+CYCLES = (880, 980, 1110, 1250)
+"""Cycles of a step of the backward with 1, 2, 3 and 4 warps on a scheduler, simulated for an H100."""
+PLACES = len(CYCLES) * SCHEDULERS
+"""Programs of the backward that run at a time, by the registers of a lane."""
+PART_RATE = 1000
+"""Bytes of partial gradients a cycle: they are written and read in L2, and each 32 MiB take a launch."""
+TURNS = 8
+"""Blocks of channels of a program of the backward, at most."""
 
 
 TILE = 1024
@@ -79,11 +80,10 @@ class BackwardShape(NamedTuple):
     D, N, STATES : channels, states of a group, and states of a stream
     LN, LD : lanes along the states and along the channels
     KN, K : states of a group, and channels, in one lane
-    PIECES, STARTS, COUNT : KN as a sum of powers of two, its partial sums, its number of terms
-    BLOCKS : programs that together cover all channels
-    WHOLE : True if they end with the last channel
+    SPREAD : tiles of what a channel has one number of at each of 4 steps
+    BLOCKS, TURNS : programs that together cover all channels, and blocks of channels of one
     MIXED, SKIP, SCALED : as in `ForwardShape`
-    EVERY, STEPS, SLOTS : steps between kept states, steps in registers, and states that a program saves
+    EVERY, SLOTS : steps between kept states, and states that a program saves
     """
 
     M: int
@@ -96,21 +96,25 @@ class BackwardShape(NamedTuple):
     LD: int
     KN: int
     K: int
-    PIECES: tuple[int, ...]
-    STARTS: tuple[int, ...]
-    COUNT: int
+    SPREAD: int
     BLOCKS: int
-    WHOLE: bool
+    TURNS: int
     MIXED: bool
     SKIP: bool
     SCALED: bool
     EVERY: int
-    STEPS: int
     SLOTS: int
 
     def count_pairs(self) -> int:
         """Return the pairs of B and C of a group: a multiple of its lanes."""
         return self.KN * self.LN
+
+    def limit_registers(self, capability: tuple[int, int]) -> int:
+        """Return the registers of a lane, on a GPU of this compute capability; see `ForwardShape`.
+
+        Those before 9.0 compute more addresses in the registers of lanes, and would spill with 128.
+        """
+        return 128 if capability >= (9, 0) else 168
 
 
 class PackingShape(NamedTuple):
@@ -138,7 +142,7 @@ class PackingShape(NamedTuple):
 
     def count_part_bytes(self) -> int:
         """Return the bytes of all parts of one step of one example."""
-        return 4 * self.M * self.GROUPS * self.BLOCKS * (2 * self.WIDTH + 2)
+        return 8 * self.M * self.GROUPS * self.BLOCKS * (self.N + 1)
 
 
 class ScanSizes(NamedTuple):
@@ -153,13 +157,6 @@ class ScanSizes(NamedTuple):
     scaled: bool
     every: int = EVERY
     schedulers: int = SCHEDULERS
-
-
-class Layout(NamedTuple):
-    """Lanes along the states, and channels in one lane, of the backward."""
-
-    lanes: int
-    channels: int
 
 
 def count_groups(n: int) -> int:
@@ -192,82 +189,53 @@ def choose_forward_shape(problem: ScanSizes, *, keep: bool) -> ForwardShape:
 
 
 def choose_backward_shape(problem: ScanSizes) -> BackwardShape:
-    """Return the shape of the backward kernel: one group per program, since no sum is over streams."""
-    return make_shape(problem, min(list_layouts(), key=lambda x: estimate_backward_time(problem, x)))
-
-
-def list_layouts() -> Iterator[Layout]:
-    """Yield all layouts; the first one of equal times is taken."""
-    for lanes in (4, 8, 16, 2):
-        for channels in (1, 2, 4, 8):
-            yield Layout(lanes, channels)
-
-
-def count_programs(problem: ScanSizes, layout: Layout) -> int:
-    """Return the number of programs of one warp."""
-    width = 32 // layout.lanes * layout.channels
-    return problem.b * problem.m * count_groups(problem.n) * -(-problem.d // width)
-
-
-def estimate_backward_time(problem: ScanSizes, layout: Layout) -> float:
-    """Estimate the cycles of all programs per step of time.
-
-    A state takes 17 instructions, plus sums over lanes of channels (7 for a state's B and C) and of states.
-    Each program writes its part of the gradients of B and C, which is read again.
-    """
-    lanes, channels = layout
-    kn = count_lane_states(problem, layout)
-    if kn * channels * (2 * STEPS + 4) > REGISTERS:
-        return float("inf")
-    issued = kn * (17 * channels + 10) + channels * (4 * lanes.bit_length() + 12) + 20
-    count = count_programs(problem, layout)
-    return max(estimate_busiest_time(problem, count, issued), count * kn * lanes * 16 / 1700)
-
-
-def count_lane_states(problem: ScanSizes, layout: Layout) -> int:
-    """Return the number of states of one group in a lane."""
-    return -(-count_group_states(problem) // layout.lanes)
-
-
-def count_group_states(problem: ScanSizes) -> int:
-    """Return the number of states of a group; the last group is padded with zeros."""
-    return -(-problem.n // count_groups(problem.n))
-
-
-def estimate_busiest_time(problem: ScanSizes, count: int, cycles: float) -> float:
-    """Return the time of the busiest scheduler; a program alone on a scheduler stalls half of the time."""
-    return max(-(-count // problem.schedulers), 2) * cycles
-
-
-def make_shape(problem: ScanSizes, layout: Layout) -> BackwardShape:
-    """Return the shape of a layout."""
-    kn = count_lane_states(problem, layout)
-    pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
-    width = 32 // layout.lanes * layout.channels
-    parts = count_groups(problem.n)
+    """Return the shape of the backward kernel: 4 lanes of states, 8 where one has more than 4 of them."""
+    parts, n = count_groups(problem.n), count_group_states(problem)
+    lanes = 4 if n <= 16 else 8
+    kn = 1 << (-(-n // lanes) - 1).bit_length()
+    turns = min(range(1, TURNS + 1), key=lambda x: estimate_backward_time(problem, x))
     return BackwardShape(
         M=problem.m * parts,
         M_IN=problem.m,
         GROUPS=parts,
         D=problem.d,
-        N=count_group_states(problem),
+        N=n,
         STATES=problem.n,
-        LN=layout.lanes,
-        LD=32 // layout.lanes,
+        LN=lanes,
+        LD=32 // lanes,
         KN=kn,
-        K=layout.channels,
-        PIECES=pieces,
-        STARTS=tuple(sum(pieces[:i]) for i in range(len(pieces))),
-        COUNT=len(pieces),
-        BLOCKS=-(-problem.d // width),
-        WHOLE=problem.d % width == 0,
+        K=2,
+        SPREAD=8 // lanes,
+        BLOCKS=count_blocks(problem, turns),
+        TURNS=turns,
         MIXED=problem.mixed,
         SKIP=problem.skip,
         SCALED=problem.scaled,
         EVERY=problem.every,
-        STEPS=STEPS,
-        SLOTS=problem.every // STEPS + STEPS - 1,
+        SLOTS=-(-problem.every // 4),
     )
+
+
+def count_blocks(problem: ScanSizes, turns: int) -> int:
+    """Return the programs of the backward that together cover all channels."""
+    lanes = 4 if count_group_states(problem) <= 16 else 8
+    return -(-problem.d // (turns * 64 // lanes))
+
+
+def estimate_backward_time(problem: ScanSizes, turns: int) -> float:
+    """Estimate the cycles of all programs of the backward per step of time, and of their parts.
+
+    Programs run in rounds of four on each scheduler; the last round may have fewer, which are faster.
+    """
+    parts = count_groups(problem.n) * problem.b * problem.m * count_blocks(problem, turns)
+    rounds, rest = divmod(-(-parts // problem.schedulers), len(CYCLES))
+    cycles = rounds * CYCLES[-1] + (CYCLES[rest - 1] if rest else 0)
+    return turns * cycles + 8 * parts * (count_group_states(problem) + 1) / PART_RATE
+
+
+def count_group_states(problem: ScanSizes) -> int:
+    """Return the number of states of a group; the last group is padded with zeros."""
+    return -(-problem.n // count_groups(problem.n))
 
 
 def make_packing_shape(shape: ForwardShape | BackwardShape) -> PackingShape:
