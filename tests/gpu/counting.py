@@ -24,8 +24,13 @@ PRODUCTS = {torch.float32: 45e12, torch.bfloat16: 500e12}
 TF32 = 250e12
 LAUNCH = 2e-6
 """Seconds that the smallest kernel takes."""
-SCANNED = {"forward": 0.65e-12, "backward": 2.27e-12}
-"""Seconds a state and step of the scan, which waits for its own arithmetic: simulated with 26 states."""
+SCANNED = {"forward": 0.36e-12, "backward": 1.8e-12}
+"""Seconds a state and step of the scan, which waits for its own arithmetic.
+
+From the hot loops compiled for an H100, simulated instruction by instruction with four warps on a scheduler:
+for 5 streams of 26 states 47e-12 a step and channel, and 221e-12 backward. The backward of 50 examples of 128
+channels leaves some of the places of programs empty, and takes 234e-12.
+"""
 PASSES = {"_fft_r2c": 2, "_fft_c2r": 2, "_fft_c2c": 2}
 """Times that a library reads and writes a tensor, if not once."""
 LOOKUPS = {"index", "gather", "embedding", "index_select"}
