@@ -181,20 +181,26 @@ class _RunAttempt:
         self.device, self.first = choose_accelerator(self.context.device), self.context.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
+        self.recorded = False
+        """True once the record of a finished run is being written: nothing may replace it."""
 
     def execute(self) -> RunRecord:
         """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
-        self.context.processes.on_lost = self._record_lost
-        with use_matmul(self.spec.train.matmul, self.device):
+        with (
+            use_matmul(self.spec.train.matmul, self.device),
+            self.context.processes.calling(self._record_lost),
+        ):
             return self._execute()
 
     def _record_lost(self, error: Lost) -> None:
-        self._record_failure(error, error.status)
+        if not self.recorded:
+            self._record_failure(error, error.status)
 
     def _execute(self) -> RunRecord:
         try:
             with self.context.processes.agreed():
                 record = self._train_with_advice()
+                self.recorded = True
                 self._write_record(record)
         except Interrupted as error:
             self._record_failure(error, "interrupted")

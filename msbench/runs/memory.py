@@ -1,5 +1,6 @@
 """Size of a run: its steps, its tokens and the memory that it takes, with advice if that is too much."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import measure_free_memory
-from msbench.errors import OutOfMemory
+from msbench.errors import MsbenchError, OutOfMemory, get_first_line
 from msbench.runs.plan import PlannedRun, name_run
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.schedule import LearningRateSchedule
@@ -62,7 +63,15 @@ def plan_recomputation(
     positions = count_examples(spec, devices) * info.sequences * (spec.train.pad_to or info.longest)
     if positions * spec.model.layers * spec.model.d_model * ENOUGH < limit and info.longest < 1000:
         return (lambda _positions: 0), None
-    memory = trace_memory(spec, info, device, devices)
+    try:
+        memory = trace_memory(spec, info, device, devices)
+    except MsbenchError:
+        raise
+    except Exception as error:  # an operation that cannot be traced still computes
+        warnings.warn(
+            f"the memory of a step is not known: {get_first_line(error)}", RuntimeWarning, stacklevel=2
+        )
+        return (lambda _positions: 0), None
     if memory.estimate() <= limit:
         return (lambda _positions: 0), None
     return partial(memory.count_recomputed, limit), memory.limit_positions(limit)

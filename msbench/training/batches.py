@@ -7,6 +7,7 @@ data that the device already holds, or prepared ahead.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -138,7 +139,8 @@ class BatchLoader:
 
     def _cut_ahead(self, indices: Indices, pad_to: int | None) -> tuple[DeviceBatch, torch.cuda.Event | None]:
         """Return a batch, and the event of its arrival on a GPU."""
-        with torch.cuda.stream(self._stream):
+        # Not `stream(None)`: it would start CUDA for a run on the CPU.
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             batch = self._cut(indices, pad_to)
             return batch, None if self._stream is None else self._stream.record_event()
 

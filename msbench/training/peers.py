@@ -54,10 +54,15 @@ class PeerWatch:
 
     def _count(self, store: Store) -> None:
         """Count, and return when the context ends or another process has stopped counting."""
-        heard = dict.fromkeys(self._others, (b"", time.monotonic()))
+        last = time.monotonic()
+        heard = dict.fromkeys(self._others, (b"", last))
         beat = 0
         while not self._ended.wait(BEAT if beat else 0):
             beat += 1
+            now, before = time.monotonic(), last
+            last = now
+            if now - before > 3 * BEAT:  # stopped for a while, perhaps together with the others
+                heard = {other: (value, now) for other, (value, _) in heard.items()}
             store.set(_name_key(self._rank), str(beat))
             for other, (value, since) in heard.items():
                 key = _name_key(other)

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -103,6 +103,7 @@ class ProcessGroup(Processes):
         self._waited = 0.0
         self._lost: Lost | None = None
         self._noticed = threading.Event()
+        self._on_lost: Callable[[Lost], None] = lambda _error: None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -110,13 +111,27 @@ class ProcessGroup(Processes):
         with PeerWatch(self.rank, self.count, _connect_to_store, self._abort):
             yield
 
+    @contextmanager
+    def calling(self, on_lost: Callable[[Lost], None]) -> Iterator[None]:
+        """See `Processes`."""
+        before, self._on_lost = self._on_lost, on_lost
+        try:
+            yield
+        finally:
+            self._on_lost = before
+
     def _abort(self, reason: str) -> None:
         self._lost = Lost(f"{reason}; the same command goes on from the last checkpoint")
+        # Before the abort, which may itself wait for ever.
+        threading.Thread(target=self._end_unnoticed, args=(self._lost,), daemon=True).start()
         with suppress(RuntimeError):
             if (group := distributed.group.WORLD) is not None:
                 group.abort()  # what waits on a GPU then returns; gloo's waiting does not
+
+    def _end_unnoticed(self, lost: Lost) -> None:
+        """End this process, after `calling`'s function, unless `check_peers` has raised by then."""
         if not self._noticed.wait(NOTICE):
-            self.on_lost(self._lost)
+            self._on_lost(lost)
             os._exit(ExitCode.RUN_FAILED)
 
     def check_peers(self) -> None:
@@ -169,6 +184,7 @@ class ProcessGroup(Processes):
         size = torch.tensor([-1 if data is None else len(data)], device=self.device)
         self._do(distributed.broadcast, size, 0)
         if (length := int(size)) < 0:
+            self.check_peers()
             return None
         values = torch.empty(length, dtype=torch.uint8, device=self.device)
         if self.first and data:

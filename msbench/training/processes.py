@@ -1,7 +1,7 @@
 """Distribution of batches over processes: one computes all of a batch, or each of several a shard."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +60,6 @@ class Processes:
     rank: int = 0
     count: int = 1
     here: int = 1
-    on_lost: Callable[[Lost], None] = staticmethod(lambda _error: None)
-    """Called, from another thread, if this process has to end in the middle of a sum that never comes."""
     counts: bool = True
     """True if this process's results enter sums, batch norm's too: False for a stand-in."""
 
@@ -77,6 +75,11 @@ class Processes:
     def check(self, signals: SignalFlag) -> None:
         """Raise Interrupted if a signal has arrived, in all processes at the same place."""
         signals.check()
+
+    @contextmanager
+    def calling(self, on_lost: Callable[[Lost], None]) -> Iterator[None]:  # noqa: ARG002 (a group's)
+        """Call a function, from another thread, if this process has to end in a sum that never comes."""
+        yield
 
     def check_peers(self) -> None:
         """Raise Lost if another process is known to be gone."""

@@ -82,8 +82,10 @@ def test_a_first_process_that_is_gone_is_its_store(store: TCPStore) -> None:
 def sum_with_one_that_hangs(note: Path) -> None:
     """Wait for a sum that never comes; what ends it writes the note."""
     peers.BEAT, peers.SILENCE, process_group.NOTICE = 0.1, 2.0, 1.0
-    with join_processes("cpu", SignalFlag()) as processes:
-        processes.on_lost = lambda error: print(error, file=note.open("w"))
+    with (
+        join_processes("cpu", SignalFlag()) as processes,
+        processes.calling(lambda error: print(error, file=note.open("w"))),
+    ):
         processes.pause()
         if processes.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -108,3 +110,20 @@ def test_a_sum_of_an_aborted_group_is_not_believed() -> None:
     group._abort("process 1 is gone")
     with pytest.raises(Lost, match="process 1 is gone; the same command goes on"):
         group.check_peers()
+
+
+def test_a_watch_that_was_stopped_itself_starts_to_wait_anew(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, first = [0.0], Watched(store, 0)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store.set("msbench/process/1", "7")
+    with first.watch:
+        time.sleep(0.3)
+        now[0] = 60.0  # both processes were suspended for a minute
+        time.sleep(0.3)
+        assert first.reasons == []
+        now[0] += 0.1
+        store.set("msbench/process/1", "8")
+        time.sleep(0.3)
+        assert first.reasons == []

@@ -173,14 +173,16 @@ def check_paths(words: Iterable[str], results: Path) -> None:
 def select_variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
     """Return the variables of the command inside: msbench's own, a few more, and the image's identity.
 
-    Compiled kernels are kept with the data: all else that a container writes is lost at its end.
+    Compiled kernels are kept with the data, if these can be written: all else that a container writes is lost
+    at its end.
     """
+    kernels = {"TRITON_CACHE_DIR": KERNELS} if os.access(datasets.data_root(), os.W_OK) else {}
     own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
     about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
     return {
         **own,
         "MSBENCH_DATA": DATA,
-        "TRITON_CACHE_DIR": KERNELS,
+        **kernels,
         **{CONTAINER[key]: value for key, value in about.items()},
     }
 

@@ -31,7 +31,7 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 """Gloo's interface for processes of one machine: a host's name may not even resolve."""
 ONCE = 2.0
 """Seconds within which a signal to all processes and the same one from their parent count as one."""
-GRACE = 60.0
+GRACE = 90.0
 """Seconds that the other processes have once one has failed: to notice it, to record it, and to end."""
 POLL = 0.05
 PATIENCE = 60.0
