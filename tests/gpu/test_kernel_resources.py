@@ -28,6 +28,15 @@ def compare_kernels(old: Sequence[KernelResources], new: Sequence[KernelResource
     return found
 
 
+def test_no_kernel_spills() -> None:
+    """Registers that are spilled to memory are read and written in every step of a loop."""
+    found = read_ceilings()
+    assert {(x.capability, x.cell) for x in found} == {
+        (each, cell) for each in CAPABILITIES for cell in CELLS
+    }
+    assert [x for x in found if x.stack] == []
+
+
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_kernels_take_what_is_recorded(null_gpu: NullGpu, capability: int) -> None:
     found = [KernelResources(**x) for x in null_gpu.run("kernels.py", *CELLS, capability=capability)]
