@@ -41,7 +41,7 @@ from msbench.errors import Interrupted
 from msbench.reporting.tables.definitions import PAPER_SUITES
 from msbench.runs.memory import limit_step_memory, plan_recomputation, trace_memory
 from msbench.runs.suite import load_suite
-from msbench.training import batches
+from msbench.training import batches, loop
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
@@ -248,6 +248,7 @@ def time_step(cell: str) -> dict[str, Any]:
 def measure_cells(cells: Sequence[str], *, lines: bool = False) -> Iterator[dict[str, Any]]:
     """Measure cells one after another, in the process that has the null GPU."""
     batches.AHEAD = 0  # a thread would prepare later batches now or then
+    loop.SAVE_SECONDS = float("inf")  # on a slow machine a checkpoint would be due
     torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")  # cuBLAS keeps a workspace from now on
     with counting_triton(null_gpu.count_launch):
         for cell in cells:
