@@ -30,9 +30,8 @@ HIDDEN = {"mkldnn_rnn_layer": 16, "_cudnn_rnn": 6}
 
 Measured on a CPU; for a GPU the gates, the cell and its hyperbolic tangent.
 """
-TRACED, ROUGHLY = 5, 3
-"""Layers that are traced of more: the first, the last, and between them three, as many as Griffin's pattern
-has, or one."""
+PATTERN, ROUGHLY = 3, 3
+"""The most layers in a repeated pattern (Griffin has it), and the layers that a rough estimate traces."""
 FEW_POSITIONS, FEW_EXAMPLES = 16, 4
 """Positions, or examples, that are traced, and twice as many, where a layer is a Python loop over them."""
 
@@ -102,7 +101,8 @@ def measure_step_memory(
     outline = models.build_outline(name, config, info)
     parameters = sum(x.numel() * x.element_size() for x in outline.parameters())
     layers, blocks = config.layers, len(outline.blocks)
-    most = ROUGHLY if rough else TRACED
+    # Enough that a whole pattern lies between the first layer and the last, and the last is of its own kind.
+    most = ROUGHLY if rough else 2 + PATTERN + (layers - 2) % PATTERN
     alike = layers > most and blocks % layers == 0
     traced = config.model_copy(update={"layers": most}) if alike else config
     build, loop = partial(models.build_outline, name, traced, info), models.find_family(name).loop
@@ -145,7 +145,7 @@ def measure_step_memory(
 
 def _repeat(kept: tuple[int, ...], each: int, blocks: int) -> tuple[int, ...]:
     """Return what all blocks keep, from those of the first, the last and other layers of `each` blocks."""
-    middle = kept[each:-each]
+    middle = kept[each:-each][: each * PATTERN]
     between = (middle[index % len(middle)] for index in range(blocks - 2 * each))
     return (*kept[:each], *between, *kept[-each:])
 

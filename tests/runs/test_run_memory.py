@@ -15,6 +15,7 @@ from msbench.errors import ExitCode
 from msbench.runs import memory as memory_module
 from msbench.runs.memory import plan_recomputation, trace_memory
 from msbench.runs.suite import Suite, resolve_specs
+from msbench.training.step_memory import StepMemory
 
 INFO = TaskInfo("tokens", 9, 2, 100, "accuracy", 0.5, {})
 PAIRS = TaskInfo("pairs", 9, 2, 100, "accuracy", 0.5, {})
@@ -55,6 +56,16 @@ def test_no_more_blocks_are_recomputed_than_the_memory_requires(tiny: Suite) -> 
     assert plan_recomputation(spec, INFO, "cpu", 0)[0](memory.positions) == 6
     count, most = plan_recomputation(spec, INFO, "cpu", memory.estimate())
     assert (count(memory.positions), most) == (0, None)
+
+
+def test_a_step_that_cannot_be_traced_is_computed_whole(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> StepMemory:
+        raise NotImplementedError("no fake tensors for aten::new_operator\nDetails follow.")
+
+    monkeypatch.setattr(memory_module, "trace_memory", fail)
+    with pytest.warns(RuntimeWarning, match=r"step is not known: no fake tensors for aten::new_operator$"):
+        count, most = plan_recomputation(spec_of(tiny, "mamba"), INFO, "cpu", 0)
+    assert (count(800), most) == (0, None)
 
 
 def test_small_steps_are_not_traced(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
