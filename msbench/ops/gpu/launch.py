@@ -1,4 +1,4 @@
-"""What all Triton kernels share: whether a device can run them, their modules, and where to launch them.
+"""Support of all Triton kernels: if a device can run them, their modules, and the device to launch on.
 
 Triton is imported when the first kernel is launched. With ``TRITON_INTERPRET=1`` it interprets the same
 kernels on the CPU: slow, but enough to test them.

@@ -1,4 +1,4 @@
-"""What the Triton scan reads and writes around its loops: pairs of B and C, and sums of partial gradients.
+"""Kernels around the loops of the Triton scan: they pack pairs of B and C, and sum partial gradients.
 
 A row is one stream at one step of one example. The scan reads B and C of a row as 64-bit words, for each of
 its groups of states WIDTH words, zeros after the last state; its partial gradients have N of them, and each

@@ -40,10 +40,14 @@ class LowRankShape(NamedTuple):
 
 
 def choose_step_shape(bias: Tensor, rank: int, groups: int = 1) -> LowRankShape:
-    """Return the shape of the kernels for bias (m, d): one that needs at most 255 registers."""
+    """Return the shape of the kernels for bias (m, d): one that needs at most 255 registers.
+
+    A lane has W of its channels, and of the gradients' sums as many, in registers.
+    """
     m, d = bias.shape
-    channels = min(128, max(32, 1 << (d - 1).bit_length()))
-    rows = 8 if rank <= 4 else 4
+    widest = 128 if rank <= 12 else 64 if rank <= 32 else 32
+    channels = min(widest, max(32, 1 << (d - 1).bit_length()))
+    rows = 8 if rank <= 4 else 4 if rank <= 16 else 2
     return LowRankShape(m, groups, d, rank, -(-d // channels), channels, rows, rank <= LARGEST_SUM)
 
 
