@@ -63,22 +63,12 @@ def lti_scan(
     are kept for that. Second derivatives need `lti_scan_reference`.
     """
     tensors = (u, log_decay, weight, skip, mix)
-    if is_lti_on_gpu(u.device.type) and working_dtype(tensors) == torch.float32:
-        check_lti_shapes(tensors)
-        with torch.autocast(u.device.type, enabled=False):
-            if (out := run_triton(tensors)) is not None:
-                return out
-    return scan_by_engine(u, log_decay, weight, skip, mix)
-
-
-def scan_by_engine(
-    u: Tensor, log_decay: Tensor, weight: Tensor, skip: Tensor | None = None, mix: Tensor | None = None
-) -> Tensor:
-    """Compute `lti_scan` in C++ or in PyTorch operations."""
-    tensors = (u, log_decay, weight, skip, mix)
     check_lti_shapes(tensors)
     native = u.device.type == "cpu" and u.numel() > 0 and is_lti_native()
+    single = working_dtype(tensors) == torch.float32
     with torch.autocast(u.device.type, enabled=False):
+        if single and is_lti_on_gpu(u.device.type) and (made := run_triton(tensors)) is not None:
+            return made
         out = _run(promote(tensors), "cpp" if native else "torch")
     return out.to(u.dtype)
 

@@ -23,6 +23,7 @@ WITHOUT = (
     *("msbench.config.models", "msbench.config.layers", "msbench.config.messages"),
     *("msbench.ops.native_library", "msbench.ops.gpu"),
     *("msbench.ops.scan.native_engine", "msbench.ops.scan.triton_engine"),
+    "msbench.ops.scan.triton_low_rank",
 )
 """Modules that decide no result. Those of kernels do not, as their results are those of the reference."""
 KERNELS: dict[str, tuple[str, ...]] = {
@@ -41,7 +42,8 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.linear_scan:is_linear_native": (),
     "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),
     "msbench.ops.lti_scan:is_lti_native": (),
-    "msbench.ops.lti_scan:lti_scan": ("msbench.ops.lti_scan:scan_by_engine",),
+    "msbench.ops.lti_scan:is_lti_on_gpu": (),
+    "msbench.ops.lti_scan:run_triton": (),
     "msbench.ops.residual:is_residual_on_gpu": (),
     "msbench.ops.scan.dispatch:KERNELS": (
         "msbench.ops.scan.engines:run_engine",
@@ -51,8 +53,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "msbench.ops.scan.engines:ENGINES": ("msbench.ops.scan.torch_engine:TorchScanEngine",),
     "msbench.ops.scan.fused:_fused_scan": (),
     "msbench.ops.scan.fused:is_fused_native": (),
-    "msbench.ops.scan.fused:low_rank_scan": ("msbench.ops.scan.fused:scan_low_rank",),
-    "msbench.ops.scan.fused:multi_scale_scan": ("msbench.ops.scan.fused:scan_streams",),
+    "msbench.ops.scan.fused:is_low_rank_triton": (),
 }
 """What counts in place of kernels in C++ and Triton: the same in PyTorch; for their choice, nothing.
 

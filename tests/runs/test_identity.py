@@ -110,7 +110,7 @@ COUNTED = {
         "ops.filters:filter_bank_backward",
         "ops.operators:register_differentiable",
         "ops.scan.dispatch:selective_scan",
-        "ops.scan.fused:scan_low_rank",
+        "ops.scan.fused:low_rank_scan",
         "ops.scan.fused:run_fused",
         "ops.scan.reference:promote",
         "ops.scan.reference:selective_scan_reference",

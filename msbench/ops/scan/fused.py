@@ -53,12 +53,17 @@ def low_rank_scan(
     low (b, l, m, r), weight (m, d, r), bias (m, d); the other arguments and the precision are as in
     `msbench.ops.scan.dispatch.selective_scan`. Second derivatives need both steps in PyTorch.
     """
+    check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
     tensors = u, low, weight, bias, A, B, C, skip, mix
-    if not is_made_in_triton(weight, tensors):
-        return scan_low_rank(*tensors, discretisation=discretisation)
-    check_low_rank(*tensors)
     with torch.autocast(u.device.type, enabled=False):
-        return run_low_rank(*tensors, discretisation=discretisation).to(u.dtype)
+        if is_made_in_triton(weight, tensors):
+            return run_low_rank(*tensors, discretisation=discretisation).to(u.dtype)
+        u_, low, weight, bias, *rest = promote(tensors)
+        if is_fused(u, weight):
+            fused = (u_, None, None, low, weight, bias, *rest)
+            return run_fused(*fused, discretisation=discretisation).to(u.dtype)
+        dt = step_sizes(low, weight, bias)
+        return selective_scan(u_, dt, *rest, discretisation=discretisation).to(u.dtype)
 
 
 def multi_scale_scan(
@@ -80,62 +85,15 @@ def multi_scale_scan(
 
     filters (S, 2, k, d) and filter_bias (S, 2, d) are as in `msbench.ops.filters.decompose`; m is S + 2.
     """
-    tensors = low, weight, bias, A, B, C, skip, mix
-    if mix is None or not is_made_in_triton(weight, (x, filters, filter_bias, *tensors)):
-        return scan_streams(x, filters, filter_bias, *tensors, discretisation=discretisation)
-    check_bank(x, filters, filter_bias)
-    with torch.autocast(x.device.type, enabled=False):
-        streams = decompose(x, filters, filter_bias)
-    return low_rank_scan(streams, *tensors, discretisation=discretisation).to(x.dtype)
-
-
-def scan_low_rank(
-    u: Tensor,
-    low: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    skip: Tensor | None = None,
-    mix: Tensor | None = None,
-    *,
-    discretisation: Discretisation = "euler",
-) -> Tensor:
-    """Compute `low_rank_scan` in C++, or by operations that follow each other."""
-    check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
-    with torch.autocast(u.device.type, enabled=False):
-        u_, low, weight, bias, *rest = promote((u, low, weight, bias, A, B, C, skip, mix))
-        if is_fused(u, weight):
-            tensors = (u_, None, None, low, weight, bias, *rest)
-            return run_fused(*tensors, discretisation=discretisation).to(u.dtype)
-        dt = step_sizes(low, weight, bias)
-        return selective_scan(u_, dt, *rest, discretisation=discretisation).to(u.dtype)
-
-
-def scan_streams(
-    x: Tensor,
-    filters: Tensor,
-    filter_bias: Tensor | None,
-    low: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    skip: Tensor | None,
-    mix: Tensor,
-    *,
-    discretisation: Discretisation = "euler",
-) -> Tensor:
-    """Compute `multi_scale_scan` in C++, or by operations that follow each other."""
     check_bank(x, filters, filter_bias)
     if mix is None:
         raise ValueError("mix is missing: without it, decompose and low_rank_scan give every stream")
     like_streams = x.unsqueeze(2).expand(-1, -1, filters.shape[0] + 2, -1)
     check_low_rank(like_streams, low, weight, bias, A, B, C, skip, mix)
+    tensors = x, filters, filter_bias, low, weight, bias, A, B, C, skip, mix
     with torch.autocast(x.device.type, enabled=False):
-        tensors = promote((x, filters, filter_bias, low, weight, bias, A, B, C, skip, mix))
+        if not is_made_in_triton(weight, tensors):  # its kernels read half precision as it is
+            tensors = promote(tensors)
         if is_fused(x, weight):
             return run_fused(*tensors, discretisation=discretisation).to(x.dtype)
         streams = decompose(*tensors[:3])
