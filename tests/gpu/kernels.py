@@ -35,7 +35,7 @@ from msbench.training.step import compute_loss
 CEILINGS = Path(__file__).with_name("kernel_ceilings.csv")
 CAPABILITIES = (80, 90, 100, 120)
 """A100, H100, B200 and RTX 50."""
-CELLS = ("listops/listops/msssm-s6", "listops/listops/mamba")
+CELLS = ("listops/listops/msssm-s6", "listops/listops/mamba", "lra/image/mamba")
 RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 

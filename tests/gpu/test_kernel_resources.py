@@ -39,7 +39,9 @@ def test_no_kernel_spills() -> None:
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_kernels_take_what_is_recorded(null_gpu: NullGpu, capability: int) -> None:
-    found = [KernelResources(**x) for x in null_gpu.run("kernels.py", *CELLS, capability=capability)]
+    found = [
+        KernelResources(**x) for x in null_gpu.run("kernels.py", *CELLS, timeout=1800, capability=capability)
+    ]
     assert {x.cell for x in found} == set(CELLS)
     assert {x.capability for x in found} == {capability}
     if (here := describe_versions()) != (recorded := read_versions(CEILINGS)):
