@@ -53,7 +53,7 @@ class Suite:
     models: tuple[str, ...]
     cells: frozenset[tuple[str, str]]
     """The tasks and models that it lists: all, but for models with `only` some tasks."""
-    source: LocatedValues
+    source: LocatedValues = field(repr=False)
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
     """Specs by task and model, at the first seed: runs of any seed are compared with them."""
     gate: GateSettings = field(default_factory=GateSettings)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,6 +83,9 @@ class SignalFlag:
 def _ends() -> "signal._HANDLER":
     """Return the handler that lets the next signal end this process.
 
-    To the first process of a container, the kernel delivers no signals that it does not handle itself.
+    To the first process of a container, the kernel delivers no signals that it does not handle itself. A
+    notebook or an interactive Python is not ended: it gets KeyboardInterrupt.
     """
+    if hasattr(sys, "ps1"):
+        return signal.default_int_handler
     return signal.SIG_DFL if os.getpid() != 1 else lambda number, _frame: os._exit(128 + number)

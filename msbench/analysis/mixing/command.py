@@ -31,7 +31,8 @@ from msbench.runs import plan as run_plan
 from msbench.runs.identity import define
 from msbench.runs.plan import PlannedRun, name_run
 from msbench.runs.reproduce import build_command
-from msbench.training.checkpoint import CheckpointFolder, UnreadableCheckpoint, load_weights
+from msbench.runs.trained import load_trained_model
+from msbench.training.checkpoint import UnreadableCheckpoint
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.step_memory import measure_step_memory
 
@@ -151,22 +152,17 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
 def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> Classifier:
     """Return the run's model, initial or with the weights of its best epoch."""
     spec = entry.spec
-    model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     if not options.trained:
-        return model
+        return models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     assert entry.record is not None
     assert entry.directory is not None
-    assert entry.run_id is not None
-    epoch = int(entry.record.metrics["best_epoch"])
-    folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
     try:
-        load_weights(model, folder.load(folder.best_path(epoch)).tensors)
+        return load_trained_model(spec, dataset.info, entry.record, entry.directory)
     except UnreadableCheckpoint:  # the file may be intact: nothing has to be trained again
         raise
     except CheckpointError as error:
         train = _training_command(spec, options, fresh=True)
         raise CheckpointError(f"{error}; train it again: {train}") from None
-    return model
 
 
 def _measure_split(

@@ -13,12 +13,22 @@ LONG = (
     *("verdict", "reason", "expected", "margin", "low", "high", "seeds_needed"),
     *("run_ids", "provenance", "notes"),
 )
+NUMBERS = (
+    *("reported", "reported_sd", "measured", "sd", "n", "n_planned"),
+    *("expected", "margin", "low", "high", "seeds_needed"),
+)
+"""Those of `LONG` that hold numbers."""
 
 
 def render_long(table: Table) -> bytes:
     """Return a row per cell, UTF-8 with LF; `measured` and `sd` are in `unit`, empty where missing."""
+    return encode_csv(LONG, list_cells(table))
+
+
+def list_cells(table: Table) -> list[tuple[object, ...]]:
+    """Return the values of each cell under the names of `LONG`."""
     order = list(table.letters).index
-    rows = [
+    return [
         (
             *(table.id, table.protocol, row.group, row.name, row.model),
             *(column.suite, column.task, column.source, column.label, column.unit),
@@ -31,7 +41,6 @@ def render_long(table: Table) -> bytes:
         for row in table.rows
         for cell, column in zip(row.cells, table.columns, strict=True)
     ]
-    return encode_csv(LONG, rows)
 
 
 def render_wide(table: Table) -> bytes:

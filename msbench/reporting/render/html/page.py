@@ -111,6 +111,12 @@ def render_page(
     return (text.strip() + "\n").encode()
 
 
+def render_notebook_table(table: Table) -> str:
+    """Return a table as HTML for a notebook, in the notebook's own style."""
+    view = TableView("", table, ())
+    return _load_templates().get_template("notebook.html.j2").render(view=view).strip()
+
+
 def _find_title(tables: Sequence[Table]) -> str:
     if len(tables) == 1 and tables[0].title:
         return f"{tables[0].heading}: reported next to measured"
