@@ -65,9 +65,9 @@ def print_sized_plan(
         console.out_json(rows)
         return
     rows = _name_suites(rows, entries)
-    total = _describe_total(entries, times, [row["memory"] for row in rows], options.jobs)
+    total = _describe_total(entries, times, [row["memory"] or 0 for row in rows], options.jobs)
     for row, each in zip(rows, times, strict=True):
-        row["memory"] = format_bytes(row["memory"])
+        row["memory"] = format_bytes(row["memory"]) if row["memory"] else "--"
         row["hours"] = format_duration(each.seconds) if each else "--"
         row["hours from"] = f"time from {each.source}" if each and each.source else ""
     # For 80 columns: short names, and last what may go under the row.

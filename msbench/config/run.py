@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
@@ -31,8 +31,10 @@ from msbench.config.data import DATASETS, ImageNetConfig, PathfinderConfig, Pixe
 from msbench.config.layers import LocatedValues, merge_layers, run_checks, validate
 from msbench.config.messages import format_value
 from msbench.config.models import MODELS
+from msbench.config.own import derive_config, find_entry_point, list_entry_points
 from msbench.errors import ConfigError, UnknownName
 
+C = TypeVar("C", bound=Config)
 SECTIONS = ("data", "model", "train")
 
 LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -237,8 +239,9 @@ def _find_missing_picture(data: DataConfig, model: ClassifierConfig) -> str:
 
 
 def format_canonical_json(values: Mapping[str, Any]) -> str:
-    """Return a spec's plain values as JSON with sorted keys, no spaces and no labels."""
+    """Return a spec's plain values as JSON with sorted keys, no spaces, no labels and no places of code."""
     kept = {key: value for key, value in values.items() if key not in ("suite", "task")}
+    kept |= {key: _drop_use(value) for key, value in kept.items() if isinstance(value, Mapping)}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -247,21 +250,39 @@ def compute_spec_digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(format_canonical_json(values).encode()).hexdigest()
 
 
+def _drop_use(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != "use"}
+
+
 def resolve_data(part: LocatedValues) -> DataConfig:
-    """Return the config of the dataset that the key ``dataset`` names."""
-    name = part.values.get("dataset")
-    if name is None:
+    """Return the config of the dataset that the key ``dataset`` names, or ``use`` if it is the user's own."""
+    name, use = part.values.get("dataset"), part.values.get("use")
+    if name is None and use is None:
         raise part.error(("dataset",), f"required key is missing; known: {', '.join(sorted(DATASETS))}")
+    if use is None and name not in DATASETS:
+        use = find_entry_point("dataset", str(name))
+    if use is not None:
+        return _validate_own(part, use, "dataset", DataConfig, f"dataset {name or use!r}")
     if not isinstance(name, str) or name not in DATASETS:
         where = f"{part.origin(('dataset',))}: {part.dotted(('dataset',))}"
-        raise UnknownName("dataset", str(name), DATASETS, where)
+        raise UnknownName("dataset", str(name), (*DATASETS, *list_entry_points("dataset")), where)
     return validate(DATASETS[name], part, f"dataset {name!r}")
 
 
 def resolve_model(name: Any, part: LocatedValues) -> ClassifierConfig:
-    """Return the model config of `name`: its preset beats the defaults, and nothing may contradict it."""
+    """Return the model config of `name`: its preset beats the defaults, and nothing may contradict it.
+
+    The key ``use`` says where a model of the user's own is.
+    """
+    use = part.values.get("use")
+    if name in MODELS and use is not None:
+        raise part.error(("use",), f"{name} is a model of msbench; give yours another name")
+    if use is None and name not in MODELS:
+        use = find_entry_point("model", str(name))
+    if use is not None:
+        return _validate_own(part, use, "model", ClassifierConfig, f"model {name!r}")
     if not isinstance(name, str) or name not in MODELS:
-        raise UnknownName("model", str(name), MODELS, part.name)
+        raise UnknownName("model", str(name), (*MODELS, *list_entry_points("model")), part.name)
     entry = MODELS[name]
     _check_preset(name, entry.preset, part)
     return validate(
@@ -269,6 +290,17 @@ def resolve_model(name: Any, part: LocatedValues) -> ClassifierConfig:
         merge_layers(LocatedValues(entry.preset, {}, part.name, part.prefix), part),
         f"model {name!r}",
     )
+
+
+def _validate_own(
+    part: LocatedValues, use: Any, kind: Literal["model", "dataset"], base: type[C], owner: str
+) -> C:
+    """Return the config of a model or dataset of the user's own; see `derive_config`."""
+    if not isinstance(use, str):
+        raise part.error(("use",), f"must be text (in quotes), not {format_value(use)}")
+    made = derive_config(part, use, kind)
+    assert issubclass(made, base)
+    return validate(made, replace(part, values=_drop_use(part.values)), owner)
 
 
 def _check_preset(name: str, preset: Mapping[str, Any], part: LocatedValues) -> None:

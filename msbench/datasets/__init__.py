@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from msbench.environment import expand_home
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.base import DataConfig
+    from msbench.config.own import OwnCode
 
 DATASETS: dict[str, ArchiveDataset[Any]] = {
     "listops": LISTOPS,
@@ -47,6 +50,29 @@ def data_root() -> Path:
     return expand_home(path, "MSBENCH_DATA")
 
 
+def get_dataset(config: DataConfig) -> ArchiveDataset[Any]:
+    """Return the dataset of a config: one of msbench, or the user's own."""
+    from msbench.config.own import find_own  # pydantic stays out of the worker processes
+
+    code = find_own(config)
+    return DATASETS[config.dataset] if code is None else _prepare_own(code)
+
+
+@cache
+def _prepare_own(code: OwnCode) -> ArchiveDataset[Any]:
+    """Return a user's dataset, whose stored arrays are those of its present source, wherever that is."""
+    found = code.target
+    if not isinstance(found, ArchiveDataset):
+        raise code.error("data.use", f"must be an ArchiveDataset, not {type(found).__name__}")
+    return replace(
+        found,
+        version=f"{found.version} {code.digest_source()}",
+        views=found.views | {"use"},
+        ways=found.ways | {"use"},
+        suite=code.suite,
+    )
+
+
 def setup(
     config: DataConfig,
     root: Path,
@@ -61,30 +87,29 @@ def setup(
     step, the amount done and the total. Raises DataError naming file, line or option.
     """
     refuse_importing_worker()
-    module = DATASETS[config.dataset]
-    return module.setup(
+    return get_dataset(config).setup(
         config, root, source=source, processes=processes, progress=progress or ignore_progress
     )
 
 
 def open_dataset(config: DataConfig, root: Path) -> Dataset:
     """Open the dataset, verifying it where it changed. Raises DataError naming the command to run."""
-    return DATASETS[config.dataset].open_dataset(config, root)
+    return get_dataset(config).open_dataset(config, root)
 
 
 def is_ready(config: DataConfig, root: Path) -> bool:
     """Return True if the dataset is set up, judging only by the names and sizes of its files."""
-    return DATASETS[config.dataset].is_ready(config, root)
+    return get_dataset(config).is_ready(config, root)
 
 
 def stored_digest(config: DataConfig, root: Path) -> str | None:
     """Return the digest stored in the manifest; None where the dataset is not set up or damaged."""
-    return DATASETS[config.dataset].stored_digest(config, root)
+    return get_dataset(config).stored_digest(config, root)
 
 
 def command(config: DataConfig) -> str:
     """Return the command that sets the dataset up, such as ``msbench setup imagenet --from PATH``."""
-    return DATASETS[config.dataset].command(config)
+    return get_dataset(config).command(config)
 
 
 def outline(config: DataConfig) -> TaskInfo:
@@ -92,4 +117,4 @@ def outline(config: DataConfig) -> TaskInfo:
 
     `longest` is an upper bound and `baselines` is empty.
     """
-    return DATASETS[config.dataset].outline(config)
+    return get_dataset(config).outline(config)

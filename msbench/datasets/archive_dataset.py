@@ -92,7 +92,7 @@ class ArchiveDataset(Generic[C]):
     Parameters
     ----------
     name : of the dataset
-    version : of the output of `fill`; each version has its own folder
+    version : of the output of `fill`; each version has its own folder, and so has each source of a user's own
     about : its content, its licence and its source
     remotes : files that can be downloaded; empty where there are none
     other_digests : of further published archives that a user may import
@@ -103,6 +103,7 @@ class ArchiveDataset(Generic[C]):
     ways : those of `views` that change how a model is given the examples, and not which; runs that differ in
         them alone are on the same data, so they are no part of the digest
     is_generated : returns True if this config is generated without any source
+    suite : the suite whose file names it, if it is a user's own: the set-up is by that name
     """
 
     name: str
@@ -110,12 +111,13 @@ class ArchiveDataset(Generic[C]):
     fill: Callable[[C, DatasetBuild], None]
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
-    version: int = 1
+    version: int | str = 1
     remotes: tuple[RemoteFile, ...] = ()
     other_digests: frozenset[str] = frozenset()
     views: frozenset[str] = frozenset()
     ways: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
+    suite: str = ""
 
     def setup(
         self,
@@ -202,6 +204,8 @@ class ArchiveDataset(Generic[C]):
         from msbench.config.differences import format_yaml
 
         path = "" if self.remotes or self.is_generated(config) else " --from PATH"
+        if self.suite:  # its settings are in there
+            return f"msbench setup {shlex.quote(self.suite)}{path}"
         # `source` is given by --from, or by its absence
         excluded = {"dataset", "source", *self.views}
         values = config.model_dump(mode="json", exclude=excluded, exclude_defaults=True)

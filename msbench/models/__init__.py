@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 from msbench.config import MODELS, ClassifierConfig, RunSpec
+from msbench.config.own import find_own
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
+from msbench.models.own import build_own, get_own_family
 from msbench.ops.scan.dispatch import requested_kernel, state_limit
 
 NO_FIXED_ORDER = {
@@ -20,8 +22,17 @@ NO_FIXED_ORDER = {
 """Scan kernels that no setting makes deterministic, with the reason; torch does not know of them."""
 
 
-def find_family(name: str) -> Family:
-    """Return the family of the model of this name, from the module of its entry; raise UnknownName."""
+def find_family(name: str, config: ClassifierConfig | None = None) -> Family:
+    """Return the family of the model of this name, or of a user's own model by its config.
+
+    Raises UnknownName for neither.
+    """
+    code = None if config is None else find_own(config)
+    return find_registered_family(name) if code is None else get_own_family(code)
+
+
+def find_registered_family(name: str) -> Family:
+    """Return the family of a model of msbench, from the module of its entry; raise UnknownName."""
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
     family: Family = import_module(MODELS[name].module).FAMILY
@@ -30,6 +41,8 @@ def find_family(name: str) -> Family:
 
 def find_config_family(config: ClassifierConfig) -> Family:
     """Return the family of the models with a config of this class."""
+    if (code := find_own(config)) is not None:
+        return get_own_family(code)
     return find_family(next(name for name, entry in MODELS.items() if entry.config is type(config)))
 
 
@@ -37,9 +50,16 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
     """Build the model on the CPU, with parameters that depend only on the arguments.
 
     Leaves the state of torch's global generator unchanged. Raises UnknownName for an unknown `name`, and
-    ConfigError if the config is another model's.
+    ConfigError if the config is another model's, or the user's code for it fails.
     """
-    found, expected = find_family(name), MODELS[name].config
+    if (code := find_own(config)) is not None:
+        return build_own(code, config, info, seed)
+    return build_registered(name, config, info, seed)
+
+
+def build_registered(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Classifier:
+    """Build a model of msbench; see `build`."""
+    found, expected = find_registered_family(name), MODELS[name].config
     if not isinstance(config, expected):
         raise ConfigError(f"model {name} takes a {expected.__name__}, not a {type(config).__name__}")
     with torch.random.fork_rng(devices=[]):
@@ -55,7 +75,7 @@ def build_outline(name: str, config: ClassifierConfig, info: TaskInfo) -> Classi
 
 def check_kernel(name: str, config: ClassifierConfig) -> None:
     """Raise ConfigError if the requested scan allows too few states for the model."""
-    limit, needed = state_limit(), find_family(name).count_scanned(config)
+    limit, needed = state_limit(), find_family(name, config).count_scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
             f"{name} has {needed} states per stream, but the scan {requested_kernel()} supports"
@@ -67,7 +87,11 @@ def check_fixed_order(specs: Iterable[RunSpec]) -> None:
     """Raise ConfigError, naming kernel and models, if a run cannot be deterministic."""
     engine = requested_kernel()
     reason = NO_FIXED_ORDER.get(engine)
-    scanning = {spec.model_name for spec in specs if find_family(spec.model_name).count_scanned(spec.model)}
+    scanning = {
+        spec.model_name
+        for spec in specs
+        if find_family(spec.model_name, spec.model).count_scanned(spec.model)
+    }
     if reason and scanning:
         raise ConfigError(
             f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, is not:"
@@ -82,4 +106,4 @@ def count_parameters(model: nn.Module) -> int:
 
 def count_states_per_channel(name: str, config: ClassifierConfig) -> int:
     """Return the number of states of one channel of one layer, over all streams and directions."""
-    return find_family(name).count_states(config)
+    return find_family(name, config).count_states(config)

@@ -101,7 +101,7 @@ class RunTimes:
     def estimate(self, spec: RunSpec, steps: int | None, done: int = 0) -> Estimate | None:
         """Estimate the time of a run with `steps`, of which some are `done`; None if no run counts for it."""
         values = spec.model_dump(mode="json")
-        kernel = models.find_family(spec.model_name).name_kernel(spec.model, self.device)
+        kernel = models.find_family(spec.model_name, spec.model).name_kernel(spec.model, self.device)
         alike = self.known.get(_describe_work(_list_costs(values), kernel), [])
         left = 1 - done / steps if steps else 1.0
         if whole := [run.seconds for run in alike if run.length == _find_length(values)]:

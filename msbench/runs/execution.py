@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.config.messages import describe_first_fault
+from msbench.config.own import find_own
 from msbench.console import encodable
 from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory, use_matmul
@@ -30,6 +31,7 @@ from msbench.errors import (
     RunError,
     explain_unwritable,
 )
+from msbench.models.own import check_own
 from msbench.results import files, store
 from msbench.results.files import require_writable
 from msbench.results.predictions import write_predictions
@@ -246,10 +248,19 @@ class _RunAttempt:
         self._check_record()
         fabric = make_fabric(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
+        check_own(
+            spec.model,
+            model.to(fabric.device),
+            self.dataset.info,
+            self.dataset.splits["train"],
+            spec.train.pad_to,
+        )
         self.facts |= {
             "parameters": models.count_parameters(model),
             "states_per_channel": models.count_states_per_channel(spec.model_name, spec.model),
-            "kernel": models.find_family(spec.model_name).name_kernel(spec.model, fabric.device.type),
+            "kernel": models.find_family(spec.model_name, spec.model).name_kernel(
+                spec.model, fabric.device.type
+            ),
         }
         _check_kernels_alike(str(self.facts["kernel"]), processes)
         signals, run_id = self.context.signals, self.identity.run_id
@@ -309,6 +320,12 @@ class _RunAttempt:
         micro = self.spec.train.micro_batch
         pieces = {} if micro is None else {"micro_batch": micro}
         return {"devices": self.context.processes.count, **pieces}
+
+    def _list_own_code(self) -> dict[str, Any]:
+        """Return where the code of a user's own model and dataset is here, so that the run can be opened."""
+        codes = {"model": find_own(self.spec.model), "data": find_own(self.spec.data)}
+        found = {key: code.location for key, code in codes.items() if code is not None}
+        return {"own_code": found} if found else {}
 
     def _plan_recomputation(self, room: int) -> Callable[[int], int]:
         """Return how many blocks to recompute for a batch of some positions, with splits kept in `room`."""
@@ -370,7 +387,12 @@ class _RunAttempt:
             chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),
             classes=tuple(self.dataset.manifest.get("classes", ())),
-            environment={**describe_environment(), "device": self.device, **self._list_execution_options()},
+            environment={
+                **describe_environment(),
+                "device": self.device,
+                **self._list_execution_options(),
+                **self._list_own_code(),
+            },
             started=self.started,
             ended=_now(),
             **{**self.facts, **values},

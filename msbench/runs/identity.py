@@ -6,21 +6,25 @@ from functools import cache
 from pathlib import Path
 
 from msbench.config import MODELS, RunSpec
-from msbench.datasets import DATASETS
+from msbench.config.definition import Definition, SourceTree
+from msbench.config.own import find_own
+from msbench.datasets import get_dataset
 from msbench.results.record import compute_run_id
-from msbench.runs.definition import Definition, SourceTree
 
 TRAINING = (
     "msbench.training.loop:make_fabric",
     "msbench.training.loop:Trainer",
     "msbench.training.process_group:ProcessGroup",
-    "msbench.models:build",
     "msbench.runs.execution:compute_metrics",
 )
 """Definitions that every run has, next to those of its model and its data."""
+REGISTERED, OWN = "msbench.models:build_registered", "msbench.models.own:build_seeded"
+"""Definitions that build a model of msbench, and one of the user's own."""
+Sources = tuple[tuple[str, Path], ...]
+"""Packages and modules of the user's, as `SourceTree` takes them."""
 WITHOUT = (
     *("msbench.errors", "msbench.console", "msbench.environment", "msbench.results"),
-    *("msbench.config.models", "msbench.config.layers", "msbench.config.messages"),
+    *("msbench.config.models", "msbench.config.layers", "msbench.config.messages", "msbench.config.own"),
     *("msbench.ops.native_library", "msbench.ops.gpu"),
     *("msbench.ops.scan.native_engine", "msbench.ops.scan.triton_engine"),
     "msbench.ops.scan.triton_low_rank",
@@ -76,8 +80,20 @@ class Identity:
 
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
-    """Return the id of a run with these settings, on this data, by the present source."""
-    found = define(list_roots(spec))
+    """Return the id of a run with these settings, on this data, by the present source.
+
+    Raises ConfigError if the source of a user's own model or dataset cannot be followed.
+    """
+    codes = [code for code in (find_own(spec.model), find_own(spec.data)) if code is not None]
+    try:
+        found = define(
+            list_roots(spec), tuple(dict.fromkeys(each for code in codes for each in code.sources))
+        )
+    except (LookupError, SyntaxError) as error:
+        if not codes:
+            raise
+        key = "model.use" if find_own(spec.model) else "data.use"
+        raise codes[0].error(key, f"the run's id needs all of its source: {error}") from None
     run_id = compute_run_id(spec.digest, data_digest, found.digest)
     return Identity(run_id, data_digest, found.digest, found.files)
 
@@ -88,16 +104,23 @@ def list_roots(spec: RunSpec) -> tuple[str, ...]:
     The classes of its settings are among them, because they compute values from the given ones, and so is the
     function that makes splits of its data: the digest of data is of the arrays before it.
     """
-    view = DATASETS[spec.data.dataset].view
-    named = (view, *(type(each) for each in (spec.data, spec.model, spec.train)))
-    roots = (f"{each.__module__}:{each.__qualname__}" for each in named)
-    return f"{MODELS[spec.model_name].module}:build", *roots, *TRAINING
+    model, data = find_own(spec.model), find_own(spec.data)
+    # The class of a user's settings is derived from the one in the source.
+    configs = (type(each).__base__ if find_own(each) else type(each) for each in (spec.data, spec.model))
+    view = get_dataset(spec.data).view
+    roots = [f"{each.__module__}:{each.__qualname__}" for each in (view, *configs, type(spec.train)) if each]
+    if data is not None:
+        roots[0] = data.find_root(view)
+    if model is not None:
+        return model.find_root(model.function), *roots, OWN, *TRAINING
+    return f"{MODELS[spec.model_name].module}:build", *roots, REGISTERED, *TRAINING
 
 
 @cache
-def define(roots: tuple[str, ...]) -> Definition:
-    """Return the digests of the source that these definitions of msbench use."""
-    return TREE.digest_definition(roots)
+def define(roots: tuple[str, ...], own: Sources = ()) -> Definition:
+    """Return the digests of the source that these definitions, of msbench and of the user's code, use."""
+    tree = SourceTree(TREE.folder, TREE.without, TREE.instead, dict(own)) if own else TREE
+    return tree.digest_definition(roots)
 
 
 @cache

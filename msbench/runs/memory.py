@@ -1,6 +1,5 @@
 """Size of a run: its steps, its tokens and the memory that it takes, with advice if that is too much."""
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,11 +11,11 @@ from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import measure_free_memory
-from msbench.errors import MsbenchError, OutOfMemory, get_first_line
+from msbench.errors import OutOfMemory
 from msbench.runs.plan import PlannedRun, name_run
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.schedule import LearningRateSchedule
-from msbench.training.step_memory import StepMemory, measure_step_memory
+from msbench.training.step_memory import StepMemory, measure_step_memory, try_to_trace
 
 ENOUGH = 4 * 1000
 """Bytes that a layer keeps of one position and channel at most, of sequences of some hundred positions: a
@@ -63,16 +62,8 @@ def plan_recomputation(
     positions = count_examples(spec, devices) * info.sequences * (spec.train.pad_to or info.longest)
     if positions * spec.model.layers * spec.model.d_model * ENOUGH < limit and info.longest < 1000:
         return (lambda _positions: 0), None
-    try:
-        memory = trace_memory(spec, info, device, devices)
-    except MsbenchError:
-        raise
-    except Exception as error:  # an operation that cannot be traced still computes
-        warnings.warn(
-            f"the memory of a step is not known: {get_first_line(error)}", RuntimeWarning, stacklevel=2
-        )
-        return (lambda _positions: 0), None
-    if memory.estimate() <= limit:
+    memory = try_to_trace(partial(trace_memory, spec, info, device, devices))
+    if memory is None or memory.estimate() <= limit:
         return (lambda _positions: 0), None
     return partial(memory.count_recomputed, limit), memory.limit_positions(limit)
 
@@ -120,10 +111,11 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
     sequences = spec.train.batch_size * info.sequences
     tokens = round(steps * sequences * mean_length) if steps and mean_length else None
+    memory = try_to_trace(partial(trace_memory, spec, info, device, devices, rough=True))
     return {
         "parameters": models.count_parameters(model),
         "states per channel": models.count_states_per_channel(spec.model_name, spec.model),
         "steps": steps,
         "tokens": tokens,
-        "memory": trace_memory(spec, info, device, devices, rough=True).estimate(),
+        "memory": memory and memory.estimate(),
     }

@@ -167,8 +167,15 @@ def build_command(
 
 
 def resolve_record(record: RunRecord) -> RunSpec:
-    """Resolve the run's settings with the present code; ConfigError if they are no longer valid."""
-    return RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
+    """Resolve the run's settings with the present code; ConfigError if they are no longer valid.
+
+    The code of a user's own model or dataset is looked for where the run had it, or else in this folder.
+    """
+    values = dict(record.spec)
+    for section, place in (record.environment.get("own_code") or {}).items():
+        if Path(str(place).rpartition(":")[0]).exists():
+            values[section] = {**values[section], "use": place}
+    return RunSpec.resolve(LocatedValues(values, {}, f"run {record.run_id}"))
 
 
 def dump_spec(spec: RunSpec) -> dict[str, object]:

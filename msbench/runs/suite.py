@@ -24,11 +24,12 @@ from msbench import datasets
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.base import ClassifierConfig, Config
 from msbench.config.layers import LocatedValues, load_yaml, merge_layers, parse_override, run_checks, validate
+from msbench.config.own import find_entry_point, list_entry_points
 from msbench.config.run import SECTIONS
 from msbench.config.strict_yaml import KeyPath
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName, suggest_name
-from msbench.results.files import find_own_folder
+from msbench.results.files import find_own_folder, write_atomically
 from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile
 
 T = TypeVar("T")
@@ -60,9 +61,50 @@ class Suite:
     claims: tuple[Claim, ...] = ()
 
     @cached_property
+    def folder(self) -> Path:
+        """The folder of its file, in which it finds files of the user's own models and datasets."""
+        return Path(self.source.name).parent.absolute()
+
+    @cached_property
     def common(self) -> LocatedValues:
         """The settings for all models and tasks."""
-        return _select_sections(self.source.at())
+        return self.select_sections()
+
+    def list_own_files(self) -> list[str]:
+        """Return the files of the user's own models and datasets that are given from its folder."""
+        layers = [self.source.at("models", name) for name in self.models]
+        layers += [self.source.at(*path, "data") for path in ((), *(("tasks", name) for name in self.tasks))]
+        files = {str(layer.values.get("use")).rpartition(":")[0] for layer in layers}
+        return sorted(file for file in files if file.endswith(".py") and not Path(file).is_absolute())
+
+    def copy_file(self, content: bytes, path: Path) -> None:
+        """Write the `content` of its file to `path`, with links next to it to the user's own files."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+        for name in self.list_own_files():
+            link = path.parent / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(self.folder / name)
+
+    def select_sections(self, *path: str) -> LocatedValues:
+        """Return the settings of data, model and training below a key of its file; a null section is absent.
+
+        The place of a user's own code is with them, as `use` of the model or of the data.
+        """
+        layer = self.source.at(*path)
+        values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
+        origins = {key: origin for key, origin in layer.origins.items() if key and key[0] in values}
+        if path[:1] == ("models",) and layer.values.get("use") is not None:
+            values["model"] = {**values.get("model", {}), "use": layer.values["use"]}
+            origins["model", "use"] = layer.origin(("use",))
+        for key in ("data", "model"):
+            use = values[key].get("use") if isinstance(values.get(key), Mapping) else None
+            if isinstance(use, str) and use.rpartition(":")[0].endswith(".py"):
+                if ".." in Path(use).parts:
+                    text = f"{use} is not next to the suite, nor below its folder; give its whole path"
+                    raise layer.error(("use",) if ("use",) in layer.origins else (key, "use"), text)
+                values[key] = {**values[key], "use": str(self.folder / use)}
+        return LocatedValues(values, origins, layer.name)
 
     @property
     def size(self) -> int:
@@ -81,13 +123,14 @@ class Suite:
     def list_layers(self, task: str, model: str) -> list[LocatedValues]:
         """Return the settings of a task and model, from the suite's own to the most specific ones."""
         _, *paths = list_paths(task, model)
-        return [self.common, *(_select_sections(self.source.at(*path)) for path in paths)]
+        return [self.common, *(self.select_sections(*path) for path in paths)]
 
 
 def list_paths(task: str, model: str) -> list[tuple[str, ...]]:
     """Return the keys of a suite file below which a run's settings are, the last one winning."""
-    family, entry = ("families", MODELS[model].family), ("models", model)
-    return [(), family, entry, ("tasks", task), (*family, "tasks", task), (*entry, "tasks", task)]
+    groups = [("families", MODELS[model].family)] if model in MODELS else []
+    groups.append(("models", model))
+    return [(), *groups, ("tasks", task), *((*each, "tasks", task) for each in groups)]
 
 
 def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
@@ -160,7 +203,8 @@ def resolve_specs(
     """
     sets = run_checks(*(partial(_parse_set, text) for text in overrides))
     chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
-    chosen_models = _choose("model", models, suite.models, _append_new(suite.models, MODELS))
+    known = _append_new(suite.models, [*MODELS, *list_entry_points("model")])
+    chosen_models = _choose("model", models, suite.models, known)
     seeds = sorted(set(seeds))
     chosen_seeds = _choose("seed", seeds, suite.seeds, _append_new(suite.seeds, seeds))
     listed = set(suite.models)
@@ -221,9 +265,11 @@ def _read_suite(source: LocatedValues) -> Suite:
         source=source,
         gate=head.gate or GateSettings(),
     )
-    for model in suite.models:
-        if model not in MODELS:
-            raise UnknownName("model", model, MODELS, source.origin(("models", model)))
+    for model, layer in head.models.items():
+        own = layer is not None and layer.use is not None
+        if not own and model not in MODELS and find_entry_point("model", model) is None:
+            known = (*MODELS, *list_entry_points("model"))
+            raise UnknownName("model", model, known, source.origin(("models", model)))
     families = {entry.family for entry in MODELS.values()}
     for family in head.families:
         if family not in families:
@@ -291,11 +337,11 @@ class SettingOrigin:
 def list_origins(suite: Suite, spec: RunSpec, overrides: Iterable[str] = ()) -> dict[str, SettingOrigin]:
     """Return the origin of every setting of a run, by dotted key; `overrides` are those of its command."""
     named = [
-        (".".join(path) or "all models", suite.source.at(*path))
+        (".".join(path) or "all models", suite.select_sections(*path))
         for path in list_paths(spec.task, spec.model_name)
     ]
     named += [("--set", _parse_set(text)) for text in overrides]
-    preset = MODELS[spec.model_name].preset
+    preset = MODELS[spec.model_name].preset if spec.model_name in MODELS else {}
     found: dict[str, SettingOrigin] = {}
     for section in SECTIONS:
         for key, value in getattr(spec, section).model_dump(mode="json").items():
@@ -363,7 +409,7 @@ def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
             f"{train.micro_batch} would change the statistics of model.norm 'batch', which are those of all"
             f" {train.batch_size} examples of a batch; leave it out, or lower train.batch_size",
         )
-    if MODELS[spec.model_name].numbers_only:
+    if spec.model_name in MODELS and MODELS[spec.model_name].numbers_only:
         yield from _find_faults_of_whole_signals(spec, info)
 
 
@@ -395,19 +441,12 @@ def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str
         + (f" for {task}: it runs" if model in suite.models else f": on {task} it runs")
         + (
             f" with the suite's settings for {family}"
-            if (family := MODELS[model].family) in families or model in suite.models
+            if model in MODELS and ((family := MODELS[model].family) in families or model in suite.models)
             else " with the suite's common settings and its own defaults"
         )
         for task, model in cells
         if (task, model) not in suite.cells
     ]
-
-
-def _select_sections(layer: LocatedValues) -> LocatedValues:
-    """Return a layer's settings of data, model and training; a null section counts as absent."""
-    values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
-    origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
-    return LocatedValues(values, origins, layer.name)
 
 
 def _parse_set(text: str) -> LocatedValues:

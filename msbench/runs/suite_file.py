@@ -144,8 +144,8 @@ class SourcedLayer(SettingsLayer):
 
     @model_validator(mode="after")
     def _same_dataset(self) -> Self:
-        if "dataset" in (self.data or {}):
-            raise ValueError("dataset is the same for all models of a task; put it under data or tasks")
+        if named := [key for key in ("dataset", "use") if key in (self.data or {})]:
+            raise ValueError(f"{named[0]} is the same for all models of a task; put it under data or tasks")
         return self
 
 
@@ -156,8 +156,12 @@ class FamilyLayer(SourcedLayer):
 
 
 class ModelLayer(FamilyLayer):
-    """Settings of one model; with `only` it is listed for these tasks alone."""
+    """Settings of one model; with `only` it is listed for these tasks alone.
 
+    `use` is where the source of a model of the user's own is, see `msbench.config.own`.
+    """
+
+    use: Annotated[str, Field(min_length=1)] | None = None
     only: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
 
 

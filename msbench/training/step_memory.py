@@ -1,6 +1,7 @@
 """The memory of a training step, counted on tensors without numbers, for any model."""
 
 import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_iter
 from msbench import models
 from msbench.config import ClassifierConfig
 from msbench.datasets.dataset import TaskInfo
+from msbench.errors import MsbenchError, get_first_line
 from msbench.models.classifier import Classifier
 from msbench.ops.gpu.launch import skip_launches
 from msbench.ops.operators import IMPLEMENTATIONS, NAMESPACE
@@ -81,6 +83,18 @@ class StepMemory:
         return max(0, limit - self.fixed) * self.positions // max(1, self.estimate() - self.fixed)
 
 
+def try_to_trace(trace: Callable[[], StepMemory]) -> StepMemory | None:
+    """Return the memory that `trace` measures, or None, with a warning, for a model that cannot be traced."""
+    try:
+        return trace()
+    except MsbenchError:
+        raise
+    except Exception as error:  # an operation that cannot be traced still computes
+        text = f"the memory of a step is not known: {get_first_line(error)}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return None
+
+
 def measure_step_memory(
     name: str,
     config: ClassifierConfig,
@@ -103,9 +117,9 @@ def measure_step_memory(
     layers, blocks = config.layers, len(outline.blocks)
     # Enough that a whole pattern lies between the first layer and the last, and the last is of its own kind.
     most = ROUGHLY if rough else 2 + PATTERN + (layers - 2) % PATTERN
-    alike = layers > most and blocks % layers == 0
+    alike = layers > most and blocks > 0 and blocks % layers == 0
     traced = config.model_copy(update={"layers": most}) if alike else config
-    build, loop = partial(models.build_outline, name, traced, info), models.find_family(name).loop
+    build, loop = partial(models.build_outline, name, traced, info), models.find_family(name, config).loop
 
     def trace(recompute: bool) -> _Trace:
         def find(examples: int, length: int) -> _Trace:

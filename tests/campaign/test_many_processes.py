@@ -11,9 +11,9 @@ from campaign_home import Home
 from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
+from msbench.config.definition import Definition
 from msbench.results import store
 from msbench.runs import identity
-from msbench.runs.definition import Definition
 
 pytestmark = pytest.mark.campaign
 MANY = 16

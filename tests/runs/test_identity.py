@@ -11,9 +11,9 @@ import pytest
 
 from msbench import models
 from msbench.config import MODELS, RunSpec
+from msbench.config.definition import SourceTree
 from msbench.datasets import DATASETS
 from msbench.runs import identity
-from msbench.runs.definition import SourceTree
 from msbench.runs.suite import load_suite, resolve_specs
 
 PACKAGE = Path(identity.__file__).parents[1]
@@ -99,7 +99,7 @@ COUNTED = {
         "config.selective:MambaConfig",
         "datasets.dataset:RaggedTokens.batch",
         "datasets.listops.dataset:view",
-        "models:build",
+        "models:build_registered",
         "models.mamba:build",
         "ops.batch_norm:frozen_batch_norm",
         "ops.batch_norm:masked_batch_norm",

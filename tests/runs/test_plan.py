@@ -7,11 +7,11 @@ import pytest
 from msbench import datasets
 from msbench.config import RunSpec
 from msbench.config.data import Cifar10Config
+from msbench.config.definition import Definition
 from msbench.errors import OutOfMemory
 from msbench.results import store
 from msbench.results.record import RunRecord, write_record
 from msbench.runs import identity
-from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.memory import estimate_size
 from msbench.runs.plan import RESUMABLE, PlannedRun, describe_bucketed_norms, plan_runs

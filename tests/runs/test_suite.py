@@ -342,19 +342,20 @@ def test_a_suite_of_millions_of_runs_is_refused_before_any_is_planned(
 def test_reading_a_suite_plans_one_seed_and_is_linear_in_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolved, seen, plain, select = [], 0, suite_module._resolve, suite_module._select_sections
+    resolved, seen, plain, select = [], 0, suite_module._resolve, Suite.select_sections
 
     def resolve(suite: Suite, task: str, model: str, seed: int, sets: Sequence[LocatedValues]) -> RunSpec:
         resolved.append((task, model, seed))
         return plain(suite, task, model, seed, sets)
 
-    def count(layer: LocatedValues) -> LocatedValues:
+    def count(suite: Suite, *path: str) -> LocatedValues:
         nonlocal seen
+        layer = select(suite, *path)
         seen += len(layer.origins)
-        return select(layer)
+        return layer
 
     monkeypatch.setattr(suite_module, "_resolve", resolve)
-    monkeypatch.setattr(suite_module, "_select_sections", count)
+    monkeypatch.setattr(Suite, "select_sections", count)
     suite = load_suite(write(tmp_path, large(200, 20)))
     assert suite.size == 200 * 2 * 20
     assert resolved == [(task, model, 0) for task in suite.tasks for model in suite.models]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from msbench.runs.reproduce import build_command
 from msbench.runs.trained import load_trained_model
 from msbench.training.checkpoint import UnreadableCheckpoint
 from msbench.training.memory import describe_memory_error, is_out_of_memory
-from msbench.training.step_memory import measure_step_memory
+from msbench.training.step_memory import measure_step_memory, try_to_trace
 
 SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document")
 """Modules that, with their imports, determine a measure besides the run: if they change, it is repeated."""
@@ -139,8 +140,8 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
     facts = {
         "data_digest": dataset.digest,
         "split": "test",
-        "causal": models.find_family(spec.model_name).is_causal(spec.model),
-        "kernel": models.find_family(spec.model_name).name_kernel(spec.model, device),
+        "causal": models.find_family(spec.model_name, spec.model).is_causal(spec.model),
+        "kernel": models.find_family(spec.model_name, spec.model).name_kernel(spec.model, device),
         "device": device,
         "environment": describe_environment(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -175,11 +176,13 @@ def _measure_split(
     # A model that reads padding is measured with the padding it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
     widths = np.maximum(split.lengths[chosen], pad_to or 0)
-    memory = measure_step_memory(
-        spec.model_name, spec.model, dataset.info, examples=1, length=int(widths.max()), device=device
-    )
-    each = estimate_bytes_per_position(memory, options.measure)
-    limit = _limit_positions(each, int(widths.max()) * sequences, device)
+    length = int(widths.max())
+    settings = (spec.model_name, spec.model, dataset.info)
+    memory = try_to_trace(partial(measure_step_memory, *settings, examples=1, length=length, device=device))
+    limit = 0  # an example at a time
+    if memory is not None:
+        each = estimate_bytes_per_position(memory, options.measure)
+        limit = _limit_positions(each, length * sequences, device)
     taken = [chosen[places] for places in split_batches(widths, limit // sequences)]
     batches = [_to_device(split.batch(indices, pad_to), model, device) for indices in taken]
 

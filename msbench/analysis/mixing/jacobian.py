@@ -9,6 +9,7 @@ kernel. Batched gradients (``is_grads_batched``) would still run the custom kern
 copies of an example in one batch would take d times the memory.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Block, Classifier, Residual
 from msbench.models.inceptiontime import InceptionGroup
 from msbench.models.layers import Bidirectional, Padding, ShortcutLayer, normalise
+from msbench.models.own import ModuleClassifier
 
 PROBE_SEED = 0
 
@@ -32,24 +34,36 @@ Apply = Callable[[Tensor, Padding], Tensor]
 class MixingUnit(NamedTuple):
     """A layer (`name` counts from 1) or the network; `kind` is the class that mixes positions.
 
-    `at` is the block whose input is the unit's.
+    `at` is the block, or the user's own layer, whose input is the unit's.
     """
 
     name: int | Literal["network"]
     kind: str
-    at: Block
+    at: nn.Module
     apply: Apply
 
 
 def list_units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[MixingUnit]:
     """Return the layers of a model in order, with or without residuals; or one unit, the whole network.
 
-    Raises ConfigError for a model without layers from sequences to sequences.
+    Of a module of the user's own they are its `mixing_layers`. Raises ConfigError for a model without layers
+    from sequences to sequences.
     """
+    if isinstance(model, ModuleClassifier) and model.mixing_layers:
+        if scope == "network" or residual:
+            raise ConfigError(
+                "of a module of your own, mixing is measured layer by layer and without residuals: leave"
+                " --scope and --residual out, or build it with build_classifier (docs/extending.md)"
+            )
+        return [
+            MixingUnit(number, type(layer).__name__, layer, partial(_apply_own, layer, model.config.d_model))
+            for number, layer in enumerate(model.mixing_layers, start=1)
+        ]
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     if not blocks:
         raise ConfigError(
-            f"{type(model).__name__} has no layer from positions to positions, so it has no mixing distance"
+            f"{type(model).__name__} has no layer from positions to positions, so it has no mixing distance;"
+            " a module of your own may list them as mixing_layers (docs/extending.md)"
         )
     if scope == "network":
         return [
@@ -91,6 +105,31 @@ def _apply_network(model: Classifier, blocks: Sequence[Block], x: Tensor, paddin
     return x if model.final_norm is None else normalise(model.final_norm, x, padding.mask)
 
 
+def _apply_own(layer: nn.Module, width: int, x: Tensor, padding: Padding) -> Tensor:
+    """Apply a user's layer, called as ``layer(x)`` or ``layer(x, lengths)``; of several outputs, the first.
+
+    Raises ConfigError unless it maps (b, l, d) to (b, l, d), with d the model's width.
+    """
+    needed = [each.default is each.empty for each in inspect.signature(layer.forward).parameters.values()]
+    # cuDNN has no backward of a recurrent layer in evaluation.
+    with torch.backends.cudnn.flags(enabled=False):
+        found = layer.forward(*(x, padding.lengths)[: 1 + (sum(needed) > 1)])
+    y: Tensor = found[0] if isinstance(found, tuple) else found
+    if x.shape[2:] != (width,) or y.shape != x.shape:
+        raise ConfigError(
+            f"{type(layer).__name__} of mixing_layers maps {tuple(x.shape)} to {tuple(y.shape)}; mixing is"
+            f" measured of layers from (b, l, d) to (b, l, d), where d is model.d_model, {width}"
+        )
+    return y
+
+
+def _find_padding(x: Tensor, more: Sequence[Any]) -> Padding:
+    """Return the padding with which a layer is called: of a user's own, its lengths, if it takes them."""
+    if more and isinstance(more[0], Padding):
+        return more[0]
+    return Padding.from_lengths(more[0], x.shape[1], x.dtype) if more else Padding.none_of(x)
+
+
 def _kind(block: Block) -> str:
     layer = block.layer.ahead if isinstance(block.layer, Bidirectional) else block.layer
     return type(layer).__name__
@@ -105,8 +144,8 @@ def visit_inputs(
     Layers are visited one after the other, so that only one input is kept at a time.
     """
 
-    def hook(unit: MixingUnit, _: nn.Module, arguments: tuple[Tensor, Padding]) -> None:
-        visit(unit, arguments[0].detach(), arguments[1])
+    def hook(unit: MixingUnit, _: nn.Module, arguments: tuple[Any, ...]) -> None:
+        visit(unit, arguments[0].detach(), _find_padding(arguments[0], arguments[1:]))
 
     with ExitStack() as undo:
         for unit in units:

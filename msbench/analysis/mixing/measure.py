@@ -97,7 +97,8 @@ def measure_model(
 
 def estimate_bytes_per_position(memory: StepMemory, options: MeasureOptions) -> int:
     """Return the approximate bytes that measuring takes for each position, from a training step's memory."""
-    kept = max(memory.kept) if options.scope == "layers" else sum(memory.kept) + memory.rest
+    apart = options.scope == "layers" and memory.kept
+    kept = max(memory.kept) if apart else sum(memory.kept) + memory.rest
     # What the forward keeps, and as much again during a backward.
     return int(2 * kept / memory.positions * (2 if options.dtype == "float64" else 1) * WORKING)
 
@@ -162,6 +163,8 @@ class _Collector:
 
     def result(self, unit: MixingUnit) -> MeasuredLayer:
         """Return all that was measured of a layer."""
+        if not self.parts[unit.name]:
+            raise ConfigError(f"layer {unit.name} ({unit.kind}) of mixing_layers is not called by the model")
         parts = zip(*self.parts[unit.name], strict=True)
         distance, beyond, profile = (np.concatenate(part) for part in parts)
         future_share = self.future_shares.get(unit.name)

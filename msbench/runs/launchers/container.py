@@ -144,7 +144,8 @@ def resolve_inside(typed: str | Path) -> str:
 
 def list_mounts(suites: Sequence[str], results: Path) -> list[Mount]:
     """Return mounts of the results, the data (at `DATA`) and the suites' files, as far as they exist."""
-    files = {suite: Path(load_suite(suite).source.name) for suite in suites}
+    loaded = {suite: load_suite(suite) for suite in suites}
+    files = {suite: Path(each.source.name) for suite, each in loaded.items()}
     # The order matters: a job's copy of the suite is in the results, and is mounted over them read-only.
     wanted = [
         Mount(results.resolve(), resolve_inside(results)),
@@ -156,6 +157,11 @@ def list_mounts(suites: Sequence[str], results: Path) -> list[Mount]:
                 writable=False,
             )
             for suite, file in files.items()
+        ),
+        *(
+            Mount((each.folder / name).resolve(), resolve_inside(Path(suite).parent / name), writable=False)
+            for suite, each in loaded.items()
+            for name in each.list_own_files()
         ),
     ]
     return [mount for mount in wanted if mount.source.exists()]

@@ -190,13 +190,14 @@ def run_in_parallel(
     Raises Interrupted, once all have saved and ended, if a signal has arrived: then nothing more starts.
     """
     # Edits in the hours that this takes change no waiting run.
-    frozen = {each.name: Path(each.source.name).read_bytes() for each in map(load_suite, options.suites)}
+    suites = list(map(load_suite, options.suites))
+    frozen = {each.name: Path(each.source.name).read_bytes() for each in suites}
     entries, code = plan_with_data(specs, options.results, fresh=options.fresh, quiet=options.quiet)
     if to_train := [entry for entry in entries if entry.action in TO_TRAIN]:
         with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
-            files = {name: Path(folder) / f"{name}.yaml" for name in frozen}
-            for name, file in files.items():
-                file.write_bytes(frozen[name])
+            files = {name: Path(folder) / name / f"{name}.yaml" for name in frozen}
+            for each in suites:
+                each.copy_file(frozen[each.name], files[each.name])
             campaign = Campaign(to_train, read_times(to_train, options, device), jobs=options.jobs)
             with progress() as shown:
                 code = code or _train(to_train, replace(options, device=device), files, campaign, shown)

@@ -26,7 +26,6 @@ from msbench.console import encodable, say
 from msbench.environment import check_device
 from msbench.errors import ConfigError, ExitCode, explain_unwritable
 from msbench.results import store
-from msbench.results.files import write_atomically
 from msbench.results.locks import hold_file
 from msbench.runs.launchers import RunOptions, container, slurm_jobs
 from msbench.runs.launchers.distributed import build_python_command
@@ -227,8 +226,8 @@ def _submit(entries: Sequence[PlannedRun], options: RunOptions) -> Submission:
         ),
     )
     try:
-        suite_file = Path(load_suite(options.suites[0]).source.name)
-        write_atomically(folder / slurm_jobs.SUITE, suite_file.read_bytes())
+        found = load_suite(options.suites[0])
+        found.copy_file(Path(found.source.name).read_bytes(), folder / slurm_jobs.SUITE)
         # Before its number is known: if this process is killed in between, its jobs are found by name.
         slurm_jobs.write_submission(folder, submission)
         job_id = array.submit()

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from made_runs import answered, keep, write_curve
 
+from msbench.config.definition import Definition
 from msbench.config.differences import Change
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present
 from msbench.reporting.outcomes import FoundRun
 from msbench.results.record import Failure, RunRecord
 from msbench.runs import identity
-from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.reproduce import Reproduction
 from msbench.runs.suite import Suite, resolve_specs

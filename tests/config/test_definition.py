@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from msbench.runs.definition import Definition, SourceTree
+from msbench.config.definition import Definition, SourceTree
 
 MODEL = '''
     """A model."""
@@ -236,9 +236,9 @@ def test_a_name_outside_of_its_scope_is_the_modules(digest: Digest, body: str) -
     assert digest(model=model) != digest(model=model, layers=edit(LAYERS, "x - 1", "x - 2"))
 
 
-@pytest.mark.parametrize("line", ["from .layers import shift", "from package.layers import *"])
+@pytest.mark.parametrize("line", ["from .layers import *", "from package.layers import *"])
 def test_imports_that_cannot_be_followed_are_refused(digest: Digest, line: str) -> None:
-    with pytest.raises(LookupError, match="line 1: only absolute imports of names can be followed"):
+    with pytest.raises(LookupError, match="line 1: only imports of names can be followed"):
         digest(model=f"{line}\ndef build():\n    return shift(1)\n")
 
 

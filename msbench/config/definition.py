@@ -46,13 +46,18 @@ class SourceTree:
     """The Python files of a package, each read once.
 
     Definitions end at the modules `without`. Where one uses a name of `instead`, as ``module:name``, the
-    definitions that stand there for it are followed.
+    definitions that stand there for it are followed. So are those of the user's `own` packages and modules,
+    given by name with their folder, or their file without its ``.py``.
     """
 
     def __init__(
-        self, folder: Path, without: Sequence[str] = (), instead: Mapping[str, Sequence[str]] | None = None
+        self,
+        folder: Path,
+        without: Sequence[str] = (),
+        instead: Mapping[str, Sequence[str]] | None = None,
+        own: Mapping[str, Path] | None = None,
     ) -> None:
-        self.folder, self.without, self.instead = folder, without, instead or {}
+        self.folder, self.without, self.instead, self.own = folder, without, instead or {}, own or {}
         self.package = folder.name
         self._modules: dict[str, _Module] = {}
         self._statements: dict[Key, _Statement] = {}
@@ -86,7 +91,7 @@ class SourceTree:
         imported = origin != f"{module}.{name}"
         if name in found.names:
             # As in ``try: import name``, with a definition for where it cannot be imported.
-            more = self.follow(origin) if imported and origin.partition(".")[0] == self.package else ()
+            more = self.follow(origin) if imported and self.covers(origin) else ()
             return (*found.names[name], *more)
         if imported:
             return self.follow(origin)
@@ -113,16 +118,22 @@ class SourceTree:
         found = self.read_module(module)
         return tuple(dict.fromkeys(chain(*found.names.values(), found.effects)))
 
+    def covers(self, dotted: str) -> bool:
+        """Return True if a dotted name begins with the package, or with one of the user's own."""
+        return (first := dotted.partition(".")[0]) == self.package or first in self.own
+
     def has_module(self, dotted: str) -> bool:
-        """Return True if the package has a module of this name."""
-        return dotted.partition(".")[0] == self.package and self.find_file(dotted).exists()
+        """Return True if there is a module of this name."""
+        return self.covers(dotted) and self.find_file(dotted).exists()
 
     def read_module(self, module: str) -> "_Module":
         """Return the statements of a module; raise LookupError if there is no such module."""
         if module not in self._modules:
             if not self.has_module(module):
                 raise LookupError(f"{self.find_file(module)}: there is no module {module}")
-            self._modules[module] = _index(module, ast.parse(self.find_file(module).read_bytes()).body)
+            file = self.find_file(module)
+            package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+            self._modules[module] = _index(module, package, ast.parse(file.read_bytes()).body)
         return self._modules[module]
 
     def read_statement(self, key: Key) -> "_Statement":
@@ -142,14 +153,21 @@ class SourceTree:
 
     def find_file(self, module: str) -> Path:
         """Return the path of a module, whether it exists or not."""
-        path = self.folder.parent.joinpath(*module.split("."))
-        return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        first, *rest = module.split(".")
+        path = self.own.get(first, self.folder.parent / first).joinpath(*rest)
+        return path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
+
+    def name_file(self, module: str) -> str:
+        """Return the path of a module as records hold it: one of the user's own begins with ``own/``."""
+        file, own = self.find_file(module), self.own.get(module.partition(".")[0])
+        if own is None:
+            return file.relative_to(self.folder).as_posix()
+        return f"own/{file.relative_to(own.parent).as_posix()}"
 
     def _digest_files(self, statements: Mapping[Key, "_Statement"]) -> dict[str, str]:
         texts: dict[str, list[str]] = {}
         for module, number in sorted(statements):
-            name = self.find_file(module).relative_to(self.folder).as_posix()
-            texts.setdefault(name, []).append(statements[module, number].text)
+            texts.setdefault(self.name_file(module), []).append(statements[module, number].text)
         return {name: _digest(*found)[:16] for name, found in sorted(texts.items())}
 
 
@@ -165,25 +183,26 @@ class _Statement:
 class _Module:
     """The statements of a module: which define a name, which run for their effect; and its imports."""
 
+    package: str
     statements: Sequence[ast.stmt]
     names: dict[str, tuple[Key, ...]]
     effects: tuple[Key, ...]
     imports: dict[str, str]
 
 
-def _index(module: str, body: Sequence[ast.stmt]) -> _Module:
+def _index(module: str, package: str, body: Sequence[ast.stmt]) -> _Module:
     names: dict[str, tuple[Key, ...]] = {}
     effects: list[Key] = []
     imports: dict[str, str] = {}
     for number, statement in enumerate(body):
         defined = set(_find_defined(statement))
         if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            imports |= _find_imports(statement)
+            imports |= _find_imports(statement, package)
         if not defined and not _is_silent(statement):
             effects.append((module, number))
         for name in defined:
             names[name] = (*names.get(name, ()), (module, number))
-    return _Module(body, names, tuple(effects), imports)
+    return _Module(package, body, names, tuple(effects), imports)
 
 
 def _is_silent(statement: ast.stmt) -> bool:
@@ -206,8 +225,8 @@ def _find_defined(statement: ast.AST) -> Iterator[str]:
             yield from _find_defined(node)
 
 
-def _find_imports(tree: ast.AST) -> dict[str, str]:
-    """Return the dotted origin of every name that a statement imports, at any depth."""
+def _find_imports(tree: ast.AST, package: str) -> dict[str, str]:
+    """Return the dotted origin of every name that a statement of `package` imports, at any depth."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -215,9 +234,11 @@ def _find_imports(tree: ast.AST) -> dict[str, str]:
                 origin = alias.name if alias.asname else alias.name.partition(".")[0]
                 found[alias.asname or origin] = origin
         elif isinstance(node, ast.ImportFrom):
-            if node.level or any(alias.name == "*" for alias in node.names):
-                raise LookupError(f"line {node.lineno}: only absolute imports of names can be followed")
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            if any(alias.name == "*" for alias in node.names):
+                raise LookupError(f"line {node.lineno}: only imports of names can be followed, not of all")
+            above = package.rsplit(".", node.level - 1)[:1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {alias.asname or alias.name: f"{origin}.{alias.name}" for alias in node.names}
     return found
 
 
@@ -232,7 +253,7 @@ class _Writer:
     def __init__(self, tree: SourceTree, module: str, statement: ast.stmt) -> None:
         self.tree, self.module, self.own = tree, module, set(_find_defined(statement))
         found = tree.read_module(module)
-        own_imports = _find_imports(statement)
+        own_imports = _find_imports(statement, found.package)
         self.imports = found.imports | own_imports
         self.names = {name for name in found.names if name not in own_imports or name in self.own}
         self.imported = frozenset(own_imports)
@@ -278,7 +299,7 @@ class _Writer:
         if isinstance(node, ast.Name) and node.id in self.names and node.id not in self.local:
             return self._write_use(node.id, self.tree.find(self.module, node.id))
         origin = self._find_origin(node)
-        if origin.partition(".")[0] != self.tree.package:
+        if not self.tree.covers(origin):
             return f"<{origin}>" if origin else ""
         if self.tree.has_module(origin) or self.tree.has_module(origin.rpartition(".")[0]):
             return self._write_use(origin.rpartition(".")[2], self.tree.follow(origin))
