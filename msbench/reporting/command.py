@@ -69,10 +69,10 @@ def _refuse_results(options: ReportOptions) -> None:
 def write_tables(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
     """Write the files of `tables` to `out`, each whole or not at all, and return their paths.
 
-    CSV: ``<id>.csv`` (long), ``<id>-wide.csv``. LaTeX: ``<id>.tex``, ``<id>-report.tex`` to show it, and,
-    for several tables, ``all-report.tex`` to show them all. `out` is a folder: it is created if absent, and
-    other files in it are left unchanged. Raises ConfigError where it is a file, is named like one, or cannot
-    be written to.
+    CSV: ``<id>.csv`` (long), ``<id>-wide.csv``. LaTeX: ``<id>.tex``, its notes in ``<id>-legend.tex``,
+    ``<id>-report.tex`` to show both, and, for several tables, ``all-report.tex`` to show them all. `out` is a
+    folder: it is created if absent, and other files in it are left unchanged. Raises ConfigError where it is
+    a file, is named like one, or cannot be written to.
     """
     tables = list(tables)
     files: dict[str, bytes] = {}
@@ -83,6 +83,7 @@ def write_tables(tables: Iterable[Table], out: Path, *, csv: bool = False, latex
             files[f"{name}-wide.csv"] = csv_renderer.render_wide(table)
         if latex:
             files[f"{name}.tex"] = latex_renderer.render_fragment(table).encode()
+            files[f"{name}-legend.tex"] = latex_renderer.render_legend(table).encode()
             files[f"{name}-report.tex"] = latex_renderer.render_document([table], name).encode()
     if latex and len(tables) > 1:
         files["all-report.tex"] = latex_renderer.render_document(tables, "all").encode()

@@ -228,7 +228,7 @@ def test_the_papers_tables_are_written_without_any_run(results: Path) -> None:
     assert "'msbench run SUITE' makes runs" in done.stderr
     assert [f"Table {number}: " in done.stdout for number in range(1, 8)] == [True] * 7
     assert len(list((results / "out").glob("*.csv"))) == 14
-    assert len(list((results / "out").glob("*.tex"))) == 15
+    assert len(list((results / "out").glob("*.tex"))) == 22
     one = msbench("report", "table-5", "--results", results, "--json")
     assert (one.exit_code, json.loads(one.stdout)[0]["id"]) == (ExitCode.UNDECIDED, "ablation")
     assert "report paper" not in one.stderr

@@ -170,7 +170,10 @@ def test_where_folders_cannot_be_locked_files_are_written_and_nothing_is_swept(
 
 def test_several_tables_have_a_document_for_all(tmp_path: Path) -> None:
     names = [path.name for path in write_tables(tables(0.5), tmp_path, latex=True)]
-    assert names == ["small.tex", "small-report.tex", "other.tex", "other-report.tex", "all-report.tex"]
+    assert names == [
+        *("small.tex", "small-legend.tex", "small-report.tex"),
+        *("other.tex", "other-legend.tex", "other-report.tex", "all-report.tex"),
+    ]
     source = (tmp_path / "all-report.tex").read_text(encoding="utf-8")
     assert source.index(r"\input{small.tex}") < source.index(r"\input{other.tex}")
 

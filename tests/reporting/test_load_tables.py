@@ -145,7 +145,9 @@ def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp
     tables = read_report([str(tiny_file)], tmp_path).tables
     out = tmp_path / "deep" / "reports"
     paths = command.write_tables(tables, out, csv=True, latex=True)
-    assert [path.name for path in paths] == ["tiny.csv", "tiny-wide.csv", "tiny.tex", "tiny-report.tex"]
+    assert [path.name for path in paths] == [
+        *("tiny.csv", "tiny-wide.csv", "tiny.tex", "tiny-legend.tex", "tiny-report.tex")
+    ]
     assert sorted(out.iterdir()) == sorted(paths)
     assert command.write_tables(tables, out) == []
     (tmp_path / "taken" / "tiny.csv").mkdir(parents=True)
@@ -176,8 +178,9 @@ def test_an_absent_out_is_made_and_an_existing_one_kept(
         (tmp_path / folder / "mine.txt").write_text("mine")
     out = tmp_path / name
     paths = command.write_tables(tables, out, latex=True)
-    assert paths == [out / "tiny.tex", out / "tiny-report.tex"]
-    assert {path.name for path in out.iterdir()} - {"mine.txt"} == {"tiny.tex", "tiny-report.tex"}
+    names = ["tiny.tex", "tiny-legend.tex", "tiny-report.tex"]
+    assert paths == [out / name for name in names]
+    assert {path.name for path in out.iterdir()} - {"mine.txt"} == set(names)
     assert (tmp_path / "there" / "mine.txt").read_text() == "mine"
 
 

@@ -1,18 +1,21 @@
 """One table, four renderers: every number of the seven tables is the same in each of them."""
 
 import csv
+import html
 import io
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from many_runs import write_many
-from report_runs import read_report
+from report_runs import RULES, PlannedRun, build, read_report, run
 from test_measure import written
 
 from msbench.reporting.render import formatting
@@ -26,6 +29,7 @@ from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.results import store
 from msbench.results.record import read_record
 
+HEADS = re.compile(r"( & \\multicolumn\{\d+\}\{c\}|Model & )")
 Number = tuple[str, str, str, bool]
 """Value, spread, count such as 2/3, and whether it is the best; empty where there is none."""
 
@@ -66,7 +70,7 @@ def test_some_means_lack_seeds_and_some_cells_a_result(loaded: Report) -> None:
 def test_csv_terminal_latex_and_page_have_the_same_numbers(loaded: Report, table: Table) -> None:
     expected = list(from_csv(table))
     assert list(from_terminal(table)) == expected
-    assert list(from_latex(table)) == expected
+    assert list(from_latex(table)) == [(name, (*number[:3], False)) for name, number in expected]
     assert list(from_page(loaded, table)) == expected
 
 
@@ -80,6 +84,42 @@ def test_pandas_reads_back_what_the_cells_hold(table: Table) -> None:
     assert list(broad["row"]) == [row.name for row in table.rows]
     kept = [name for name in broad.columns if name.endswith(" measured")]
     assert broad[kept].to_numpy().ravel().tolist() == read["measured"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("result", "mark"),
+    [
+        (0.05, "below it"),
+        (0.30, "below it"),
+        (0.363, "within two standard errors of it"),
+        (0.38, "within two standard errors of it"),
+        (0.63, ""),
+    ],
+)
+def test_a_result_at_or_below_a_trivial_rule_is_marked_in_every_renderer(
+    result: float, mark: str, tmp_path: Path
+) -> None:
+    plan = [PlannedRun("listops", "mamba")]
+    table = build(plan, [run(plan[0], result, baselines=RULES)])
+    report = Report((table,), tmp_path, {})
+    page = render_page(report, gather_runs(report), made=datetime(2026, 1, 1, tzinfo=UTC)).decode()
+    rendered = {
+        "csv": render_long(table).decode(),
+        "terminal": render_table(table),
+        "LaTeX": render_fragment(table),
+        "page": html.unescape(page),
+        "JSON": json.dumps(table.as_dict()),
+    }
+    for name, text in rendered.items():
+        assert ("learned no more than the trivial rule" in text) == bool(mark), name
+        assert mark in text, name
+    marked = {
+        "terminal": rf"mamba +{100 * result:.2f}\*? \[a\]",
+        "LaTeX": r"mamba & \d+ & \.\d+\\textsuperscript\{a\}",
+        "JSON": r'"marks": \["a"\]',
+    }
+    for name, pattern in marked.items():
+        assert bool(re.search(pattern, rendered[name])) == bool(mark), name
 
 
 def from_csv(table: Table) -> Iterator[tuple[str, Number]]:
@@ -117,12 +157,23 @@ def from_terminal(table: Table) -> Iterator[tuple[str, Number]]:
 
 
 def from_latex(table: Table) -> Iterator[tuple[str, Number]]:
-    lines = [line for line in render_fragment(table).splitlines() if re.search(r" & .* \\\\$", line)]
-    for row, line in zip(table.rows, lines[2:], strict=True):
-        _, *parts = line.removesuffix(r" \\").split(" & ")
-        for part in parts:
-            text = re.sub(r"\\textsuperscript\{[a-z,]+\}", "", part).replace(r" $\pm$ ", "±")
-            yield row.name, parsed(re.sub(r"\\textbf\{(\S+?)\}", r"\1BEST", text), "BEST")
+    """The numbers of LaTeX, each in several cells; it has marks of its own for the best."""
+    source = render_fragment(table)
+    [head] = [line for line in source.splitlines() if line.startswith("Model & ")]
+    widths = [int(width) for width in re.findall(r"multicolumn\{(\d)\}\{l\}\{(?:reported|measured)", head)]
+    lines = [
+        line for line in source.splitlines() if re.search(r" & .* \\\\$", line) and not HEADS.match(line)
+    ]
+    for row, line in zip(table.rows, lines, strict=True):
+        parts = line.removesuffix(r" \\").split(" & ")[1:]
+        for width in widths:
+            several = parts[0].startswith(r"\multicolumn")
+            text = "".join(parts[: 1 if several else width])
+            del parts[: 1 if several else width]
+            text = re.sub(r"\\multicolumn\{\d\}\{l\}\{(.*)\}$", r"\1", text)
+            text = re.sub(r"\\textsuperscript\{[a-z,]+\}", "", text).replace(r"$\pm$ ", "±")
+            yield row.name, parsed(re.sub(r"\\(?:underline|textbf)\{(\S+?)\}", r"\1", text).strip(), "BEST")
+        assert not parts
 
 
 def from_page(loaded: Report, table: Table) -> Iterator[tuple[str, Number]]:

@@ -42,7 +42,7 @@ def test_at_a_terminal_the_word_stands_after_the_value_with_a_legend() -> None:
 
 def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
     source = render_fragment(judged(FULL))
-    assert r"mamba & 40.50 $\pm$ 0.71~$\times$ \\" in source
+    assert r"mamba & 40 & .50 & $\pm$ 0.71~$\times$ \\" in source
     assert rf"$\times$ fail: {VERDICTS['fail'].meaning}" in source
     assert r"$\times$" not in render_fragment(judged(None))
 
@@ -55,7 +55,7 @@ def test_every_verdict_is_next_to_a_mean_with_a_word_and_a_sign(verdict: Verdict
     table = judged(Judgement(verdict, "why"))
     assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")
     assert f"{verdict}: {VERDICTS[verdict].meaning}" in render_table(table).splitlines()
-    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICTS[verdict].sign} \\" in render_fragment(table)
+    assert rf"mamba & 40 & .50 & $\pm$ 0.71~{VERDICTS[verdict].sign} \\" in render_fragment(table)
 
 
 def test_a_cell_without_a_value_says_its_state_once() -> None:

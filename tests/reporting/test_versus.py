@@ -1,13 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from compared_runs import answered, kept, report_on, right
-from report_runs import PlannedRun, build, printed
+from report_runs import PlannedRun, SmallSuite, build, printed, run
 
 from msbench.errors import UnknownName
 from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.versus import add_comparisons, compare_table, compare_tables
+from msbench.reporting.tables.versus import add_comparisons, compare_table, compare_tables, find_leaders
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -131,3 +132,32 @@ def test_distances_are_not_compared(tmp_path: Path) -> None:
     table = build(plan, runs, [printed("Mamba", "3.5", model="mamba", unit="tokens")])
     assert table.columns[0].unit == "tokens"
     assert not compare_table(report_on(tmp_path), table, "mamba").comparisons
+
+
+def leaders_of(*same: str, unlisted: str = "", **values: tuple[float, ...]) -> dict[str, bool]:
+    """The leading group by name, of models with these results; those of `same` have two rows."""
+    plan = [PlannedRun("listops", name, seed) for name, found in values.items() for seed in range(len(found))]
+    listed = frozenset(("listops", name) for name in values if name != unlisted)
+    suite = SmallSuite(cells=listed, models=tuple(values), tasks=("listops",))
+    table = build(plan, [run(spec, values[spec.model_name][spec.seed]) for spec in plan], (), suite)
+    table = replace(table, rows=(*table.rows, *(row for row in table.rows if row.name in same)))
+    return {table.rows[row].name: alone for (row, _), alone in find_leaders(table).items()}
+
+
+NEAR, FAR = (0.60, 0.61, 0.62), (0.30, 0.31, 0.32)
+
+
+def test_the_best_is_alone_only_where_all_others_are_told_apart() -> None:
+    assert leaders_of(a=(0.9, 0.91, 0.92), b=NEAR, c=FAR) == {"a": True}
+    assert leaders_of(a=(0.62, 0.63, 0.64), b=NEAR, c=FAR) == {"a": False, "b": False}
+    assert leaders_of("a", a=(0.9, 0.91, 0.92), b=NEAR) == {"a": True}  # twice, and not compared with itself
+
+
+def test_a_single_seed_leads_no_group_and_keeps_others_from_being_alone() -> None:
+    assert leaders_of(a=(0.9,), b=NEAR, c=FAR) == {}
+    assert leaders_of(a=(0.9, 0.91, 0.92), b=(0.2,), c=FAR) == {}
+    assert leaders_of(a=NEAR) == {}
+
+
+def test_a_model_that_the_suite_does_not_list_leads_nothing() -> None:
+    assert leaders_of(a=(0.9, 0.91, 0.92), b=NEAR, c=FAR, unlisted="a") == {"b": True}

@@ -109,6 +109,8 @@ def list_footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]
     statuses = {cell.status for cell in cells}
     legend = [text for status, text in LEGEND.items() if status in statuses]
     fewer = sorted({(cell.n, cell.n_planned) for cell in cells if counts and 0 < cell.n < cell.n_planned})
+    if len(fewer) > 1:
+        return [*table.footnotes, *(("", text) for text in (*legend, "(k/n): the mean of k of n seeds"))]
     legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in fewer]
     return [*table.footnotes, *(("", text) for text in legend)]
 

@@ -190,6 +190,24 @@ class ClaimStanding:
 
 
 @dataclass(frozen=True)
+class CellComparison:
+    """A cell and that of the model `reference` in its column: `difference`, its 95 % interval and p-value.
+
+    They are in the metric, a fraction for accuracy. `p` is adjusted for all comparisons of the table.
+    `over_seeds` distinguishes tests over seeds from tests over examples. `note` is the verdict and the test
+    in words, which is one of the notes of the cell.
+    """
+
+    reference: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    over_seeds: bool
+    note: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One model on one task.
 
@@ -197,8 +215,9 @@ class Cell:
     `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
     unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. `notes` and
     `reported_notes` are the texts of its footnotes. `evidence` is the input of a verdict, in fractions;
-    `judgement` is the verdict, where one was requested, and `standing` the verdict on a claim, in tables of
-    claims. `unlisted` marks results at settings that the suite has for no such row.
+    `judgement` is the verdict, where one was requested, `standing` the verdict on a claim, in tables of
+    claims, and `comparison` a test against another model. `unlisted` marks results at settings that the suite
+    has for no such row.
     """
 
     reported: str = ""
@@ -215,6 +234,7 @@ class Cell:
     evidence: Evidence | None = None
     judgement: Judgement | None = None
     standing: ClaimStanding | None = None
+    comparison: CellComparison | None = None
     unlisted: bool = False
 
 

@@ -10,9 +10,11 @@ from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
 from msbench.reporting.outcomes import FoundRun, check_same_test, run_paired_test
 from msbench.reporting.tables.cells import (
     COMPARED,
+    MODIFIED_GROUP,
     RESULTS,
     UNITS,
     Cell,
+    CellComparison,
     ClaimStanding,
     ClaimVerdict,
     Part,
@@ -62,15 +64,22 @@ class Comparison:
     @property
     def mark(self) -> str:
         """The text of the mark of a cell."""
-        return f"{self.verdict}, {_format_p(self.p_holm)} (Holm, {self.how})"
+        p = format_p(self.p_holm)
+        return f"{self.verdict}, p {p if p.startswith('<') else f'= {p}'} (Holm, {self.how})"
+
+    def as_part_of_cell(self) -> CellComparison:
+        """Return the comparison as plain values."""
+        found = self.test
+        numbers = (found.difference, found.low, found.high, self.p_holm)
+        return CellComparison(self.reference, *numbers, self.over_seeds, self.mark)
 
 
-def _format_p(p: float) -> str:
+def format_p(p: float) -> str:
+    """Return a p-value as text: ``0.03``, or ``< 0.001``; next to a verdict 0.0497 is not rounded to 0.05."""
     if p < 0.001:
-        return "p < 0.001"
-    # Next to a verdict 0.0497 must not be rounded to 0.05.
+        return "< 0.001"
     texts = (f"{p:.{digits}g}" for digits in range(2, 17))
-    return f"p = {next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), repr(p))}"
+    return next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), repr(p))
 
 
 @dataclass(frozen=True)
@@ -188,13 +197,48 @@ def add_comparisons(table: Table, found: TableComparison) -> Table:
 
     def add_note(cell: Cell, place: CellIndex) -> Cell:
         compared = found.comparisons.get(place)
-        return cell if compared is None else replace(cell, notes=(*cell.notes, compared.mark))
+        if compared is None:
+            return cell
+        return replace(cell, notes=(*cell.notes, compared.mark), comparison=compared.as_part_of_cell())
 
     rows = [
         replace(row, cells=tuple(add_note(cell, (i, j)) for j, cell in enumerate(row.cells)))
         for i, row in enumerate(table.rows)
     ]
     return replace(table, rows=tuple(rows), notes=tuple(dict.fromkeys([*table.notes, *found.notes])))
+
+
+def find_leaders(table: Table) -> dict[CellIndex, bool]:
+    """Return the leading group of each column: True for a cell that is alone, False for those of several.
+
+    The group is the highest mean and every mean that Welch's test over seeds, Holm's correction over the
+    column, does not tell apart from it. A cell of one seed is not tested: no column that it leads has a
+    group, and next to it no other is alone. Rows that show the same runs count once.
+    """
+    leaders: dict[CellIndex, bool] = {}
+    for j in range(len(table.columns)):
+        cells = {i: row.cells[j] for i, row in enumerate(table.rows) if row.group != MODIFIED_GROUP}
+        ranked = {i: cell for i, cell in cells.items() if _has_runs(cell) and not cell.unlisted}
+        best = max(ranked.values(), key=lambda cell: cell.measured or 0.0, default=None)
+        if best is None or best.n < 2:
+            continue
+        others = {cell.run_ids: cell for cell in ranked.values() if cell.run_ids != best.run_ids}
+        tests = {runs: p for runs, cell in others.items() if (p := _compare_seeds(best, cell)) is not None}
+        behind = {runs for runs, p in holm(tests).items() if p < LEVEL}
+        group = {best.run_ids, *tests} - behind
+        alone = len(behind) == len(others) > 0
+        if alone or len(group) > 1:
+            leaders |= {(i, j): alone for i, cell in ranked.items() if cell.run_ids in group}
+    return leaders
+
+
+def _compare_seeds(best: Cell, cell: Cell) -> float | None:
+    """Return the p-value of two cells over seeds; None where either has one seed, or their data differ."""
+    ours, theirs = best.evidence, cell.evidence
+    if ours is None or theirs is None or cell.n < 2 or ours.data_digest != theirs.data_digest:
+        return None
+    step = 1 / ours.n_test if ours.n_test and ours.metric == get_metric_key("test", "accuracy") else 0.0
+    return welch(ours.values, theirs.values, step=step).p
 
 
 def _find_reference(table: Table, reference: str) -> int | None:
