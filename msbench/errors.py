@@ -156,6 +156,21 @@ REFUSED = (
 """Error codes for a path that the system does not let a process use."""
 
 
+DISTRIBUTION = "msssm-bench"
+"""Name on the package index, where ``msbench`` is another project's."""
+
+
+def explain_extra(extra: str) -> str:
+    """Return the command that installs an optional extra.
+
+    Examples
+    --------
+    >>> explain_extra("slurm")
+    "pip install 'msssm-bench[slurm]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def explain_unwritable(path: Path | str, error: OSError, choice: str) -> str:
     """Return the message for a file that cannot be written; `choice` is the option or variable that moves it.
 

@@ -41,7 +41,9 @@ def list_entries(
 @verb
 def set_up(
     names: Annotated[list[str], typer.Argument(help="suites or datasets")],
-    source: Annotated[Path | None, typer.Option("--from", help="Archive or folder to import.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Archive or folder to import; hub, hub:NAME, hub:FOLDER.")
+    ] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override, such as data.size=128; repeatable."),

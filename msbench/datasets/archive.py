@@ -643,14 +643,37 @@ def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, 
     """
     with explain_errors(source):
         origin: dict[str, str | int] = {"archive": source.name, "bytes": source.stat().st_size}
+
+    def read() -> Iterator[tuple[str, bytes]]:
+        with explain_errors(source):
+            size = source.stat().st_size
+            if detect_kind(source) == "zip":
+                with zipfile.ZipFile(source) as archive:
+                    size = sum(info.file_size for info in archive.infolist())
+        require_space(folder.parent, size, f"{source}: cannot be unpacked")
+        yield from read_members(source, lambda _name: True, progress, nested=nested)
+
+    unpack_files(folder, origin, read, progress)
+
+
+def unpack_files(
+    folder: Path,
+    origin: Mapping[str, str | int],
+    read: Callable[[], Iterator[tuple[str, bytes]]],
+    progress: Progress,
+) -> None:
+    """Write the files that `read` yields by name into `folder`, as `unpack` does those of an archive.
+
+    `origin` names their ``archive`` and its ``bytes``.
+    """
     if not (folder / UNPACKED).exists():
         if folder.is_dir() and any(folder.iterdir()):
             raise DataError(f"{folder}: exists and was not unpacked by msbench: move it away")
-        fill = partial(_unpack_into, source=source, origin=origin, progress=progress, nested=nested)
+        fill = partial(_unpack_into, origin=origin, files=read)
         manifest.build_folder(folder, fill, progress, UNPACKED)
     with explain_errors(folder / UNPACKED):
-        read = parse_json(read_bytes(folder / UNPACKED))
-    facts = read if isinstance(read, dict) else {}
+        parsed = parse_json(read_bytes(folder / UNPACKED))
+    facts = parsed if isinstance(parsed, dict) else {}
     if {key: facts.get(key) for key in origin} != origin:
         was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))
         raise DataError(f"{folder}: was unpacked from {was}, not from {now}: move it away")
@@ -677,20 +700,13 @@ def _count_files(folder: Path) -> tuple[int, int]:
 
 
 def _unpack_into(
-    new: Path, *, source: Path, origin: Mapping[str, str | int], progress: Progress, nested: bool
+    new: Path, *, origin: Mapping[str, str | int], files: Callable[[], Iterator[tuple[str, bytes]]]
 ) -> None:
-    what = f"{source}: cannot be unpacked"
-    with explain_errors(source):
-        size = source.stat().st_size
-        if detect_kind(source) == "zip":
-            with zipfile.ZipFile(source) as archive:
-                size = sum(info.file_size for info in archive.infolist())
-    require_space(new, size, what)
-    _write_files(new, read_members(source, lambda _name: True, progress, nested=nested), what)
-    files, total = _count_files(new)
+    _write_files(new, files(), f"{origin['archive']}: cannot be unpacked")
+    count, total = _count_files(new)
     os.sync()  # once at the end: an fsync for each of a million files would be slow
     with (new / UNPACKED).open("x", encoding="utf-8") as stream:
-        json.dump({**origin, "files": files, "total": total}, stream)
+        json.dump({**origin, "files": count, "total": total}, stream)
         stream.flush()
         os.fsync(stream.fileno())
 

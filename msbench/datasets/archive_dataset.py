@@ -15,16 +15,20 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from msbench.datasets import manifest
-from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, ignore_progress
-from msbench.datasets.disk import hash_file
+from msbench.datasets.dataset import SPLITS, Dataset, Progress, Split, TaskInfo, ignore_progress
+from msbench.datasets.disk import hash_file, make_temporary_folder
 from msbench.datasets.download import RemoteFile, fetch_file
+from msbench.datasets.hub import HubCopy, HubLayout, find_copy
 from msbench.datasets.manifest import Arrays
 from msbench.errors import ConfigError, DataError
 
@@ -43,7 +47,8 @@ class DatasetBuild:
 
     `sources` are the archives in the order of `ArchiveDataset.remotes`, or the one file or folder that the
     user imports. `processes` has no effect on the data; `licence` is that of the data; `published` are the
-    known digests of the archives, such as ``md5:...``.
+    known digests of the archives, such as ``md5:...``. `copy` is what is read in place of sources, where
+    it is from the Hub.
     """
 
     folder: Path
@@ -52,6 +57,7 @@ class DatasetBuild:
     progress: Progress
     licence: str
     published: frozenset[str] = frozenset()
+    copy: HubCopy | None = None
 
     def finish(
         self,
@@ -73,6 +79,8 @@ class DatasetBuild:
             "sources": sources,
             "notes": [*self._describe_other_archives(), *notes],
         }
+        if self.copy is not None:
+            origin["hub"] = self.copy.layout.name
         manifest.write_manifest(self.folder, {**named, **origin, **facts}, splits)
 
     def _describe_other_archives(self) -> Iterator[str]:
@@ -104,6 +112,7 @@ class ArchiveDataset(Generic[C]):
         them alone are on the same data, so they are no part of the digest
     is_generated : returns True if this config is generated without any source
     suite : the suite whose file names it, if it is a user's own: the set-up is by that name
+    hub : its form on the Hugging Face Hub, where copies of it can be imported
     """
 
     name: str
@@ -118,6 +127,7 @@ class ArchiveDataset(Generic[C]):
     ways: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
     suite: str = ""
+    hub: HubLayout | None = None
 
     def setup(
         self,
@@ -136,25 +146,35 @@ class ArchiveDataset(Generic[C]):
             raise ConfigError(
                 f"{self.name} is generated here, so nothing is read from {source}; set source: release"
             )
-        if source is not None and not source.exists():
+        copy = None if source is None else find_copy(source, self.hub, self.name, progress)
+        if source is not None and copy is None and not source.exists():
             raise DataError(f"{source}: no such file or folder")
-        if source is not None and not (source.is_file() or source.is_dir()):
+        if source is not None and copy is None and not (source.is_file() or source.is_dir()):
             raise DataError(f"{source}: is neither a regular file nor a folder, and is not read")
         folder, built = self.folder_of(config, root), False
-        if not (folder / manifest.MANIFEST).exists():
+        sources: tuple[Path, ...] = ()
+        if copy is None and (source is not None or not (folder / manifest.MANIFEST).exists()):
             sources = (source,) if source is not None else self._sources(config, root, progress)
-            licence = self.about.licence if sources else GENERATED
-            build = partial(
-                DatasetBuild,
-                sources=sources,
-                processes=processes,
-                progress=progress,
-                licence=licence,
-                published=self.other_digests | {each.digest for each in self.remotes if each.digest},
+        build = partial(
+            DatasetBuild,
+            sources=sources,
+            processes=processes,
+            progress=progress,
+            licence=self.about.licence if sources or copy else GENERATED,
+            published=self.other_digests | {each.digest for each in self.remotes if each.digest},
+        )
+        if not (folder / manifest.MANIFEST).exists():
+            built = manifest.build_folder(
+                folder, lambda new: self.fill(config, build(new, copy=copy)), progress
             )
-            built = manifest.build_folder(folder, lambda new: self.fill(config, build(new)), progress)
         if source is not None and not built:
-            self._refuse_another(config, folder, source, progress)
+            if copy is None and not manifest.read_manifest(folder, self._remedy(config, folder)).get("hub"):
+                self._refuse_another(config, folder, source, progress)
+            else:
+                compared = None if copy is None else replace(copy, is_compared=True)
+                self._require_same(
+                    config, folder, source, lambda new: self.fill(config, build(new, copy=compared))
+                )
         return self.open_dataset(config, root)
 
     def open_dataset(self, config: C, root: Path) -> Dataset:
@@ -235,6 +255,19 @@ class ArchiveDataset(Generic[C]):
                 " same command again"
             )
 
+    def _require_same(self, config: C, folder: Path, source: Path, fill: Callable[[Path], None]) -> None:
+        """Raise DataError naming the first example of `source` that is not the one stored in `folder`."""
+        with make_temporary_folder(folder.parent, ".compared-") as scratch:
+            fill(scratch)
+            new, stored = (
+                manifest.load_arrays(each, self._remedy(config, folder)) for each in (scratch, folder)
+            )
+            if difference := find_difference(*new, *stored):
+                raise DataError(
+                    f"{source} is not what is in {folder}: {difference}; to replace it, delete that folder"
+                    " and run the same command again"
+                )
+
     def _digest(self, config: C, kept: str) -> str:
         """Return the sha256 of the stored data and of the view on them."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views - self.ways)), sort_keys=True)
@@ -250,6 +283,36 @@ def _describe_view(
         return {"config": asked}
     counts = {name: manifest.describe_split(split.targets, split.lengths) for name, split in splits.items()}
     return {"config": asked, "kept": facts["splits"], "splits": counts}
+
+
+def find_difference(
+    new: Arrays, new_facts: Mapping[str, Any], stored: Arrays, facts: Mapping[str, Any]
+) -> str:
+    """Describe the first example, counted from 0, that differs; return "" if all are the same."""
+    for split in (name for name in SPLITS if name in stored):
+        first, second = new[split], stored[split]
+        counts = [len(arrays["labels"]) for arrays in (first, second)]
+        if counts[0] != counts[1]:
+            return f"{split} has {counts[0]:,} examples, not {counts[1]:,}"
+        ragged, differs = {"tokens", "names"} & second.keys(), np.zeros(counts[0], bool)
+        for name in second.keys() - ragged - {"offsets"}:
+            differs |= (first[name] != second[name]).reshape(counts[0], -1).any(axis=1)
+        for name in ragged:
+            # One character that is another can renumber all of them.
+            flat = [_decode_tokens(first[name], new_facts), _decode_tokens(second[name], facts)]
+            for number in range(counts[0]):
+                ends = (each["offsets"][number : number + 2] for each in (first, second))
+                one, other = (array[slice(*each)] for array, each in zip(flat, ends, strict=True))
+                differs[number] |= not np.array_equal(one, other)
+        if differs.any():
+            return f"example {int(np.argmax(differs)):,} of {split} is another"
+    return ""
+
+
+def _decode_tokens(tokens: NDArray[Any], facts: Mapping[str, Any]) -> NDArray[Any]:
+    """Return code points instead of ids, which begin with three that are no characters."""
+    vocabulary = facts.get("vocabulary")
+    return np.array([-3, -2, -1, *map(ord, vocabulary)])[tokens] if vocabulary else tokens
 
 
 def compare_counts(

@@ -7,6 +7,8 @@ Both published versions give the same arrays:
   3 x 1024 bytes, all red ones first;
 - the pickled one, the same names without ``.bin``. A pickle can run any code when it is loaded, so only files
   with their published digest are.
+
+A copy on the Hugging Face Hub has the batches in the order of the pickled archive's tar: 4, 3, 2, 5, 1.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from msbench.datasets.archive import read_members
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import Progress, Samples, Split, TaskInfo, score_majority_rule
 from msbench.datasets.download import RemoteFile
+from msbench.datasets.hub import HubCopy, HubLayout
 from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, convert_to_grey, keep_colours, split_images
 from msbench.errors import DataError
 
@@ -59,6 +62,22 @@ PICKLE_MD5 = {
 *TRAIN, TEST = PICKLE_MD5
 ROWS = 10_000
 CLASSES, PIXELS, COLOURS = 10, 32 * 32, 3
+HUB = HubLayout(
+    name="uoft-cs/cifar10",
+    column="img",
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    digests={
+        "train": (
+            "c5b8e1d062f7373a5bc758689b1b9c2a7caf093109b95ceb98cecaf2bd266807",
+            "d6d2fe5c7528f766adb2e13bf983d1e4707936c06b4ccf240ef3d2dcd72c986d",
+        ),
+        "test": (
+            "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+            "cbb7365de8ed11f05cc4c3a1e7f78144127c5e851efd83762fb18202461230bb",
+        ),
+    },
+)
+HUB_BATCHES = ("data_batch_4", "data_batch_3", "data_batch_2", "data_batch_5", "data_batch_1")
 LARGEST_FILE = 2**25
 """Bytes: a published file has 31 million at most."""
 RECORD = 1 + COLOURS * PIXELS
@@ -100,6 +119,22 @@ def read_files(source: Path, progress: Progress) -> dict[str, Cifar10File]:
     return {name: found[name] for name in PICKLE_MD5 if name in found}
 
 
+def read_copy(copy: HubCopy) -> dict[str, Cifar10File]:
+    """Read the batches of a copy by name, in order. Raises DataError for images that are not five batches."""
+    images, labels = copy.read_images("train", 32, "RGB")
+    if len(labels) % len(HUB_BATCHES):
+        raise DataError(
+            f"{copy.where}: train has {len(labels):,} images, which are not five batches of one size"
+        )
+    parts = np.split(np.arange(len(labels)), len(HUB_BATCHES))
+    found = {
+        name: Cifar10File(images[part], labels[part], md5="")
+        for name, part in zip(HUB_BATCHES, parts, strict=True)
+    }
+    found[TEST] = Cifar10File(*copy.read_images("test", 32, "RGB"), md5="")
+    return {name: found[name] for name in PICKLE_MD5}
+
+
 def _find_batch_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".bin")
 
@@ -138,7 +173,7 @@ def describe_differences(found: Mapping[str, Cifar10File]) -> Iterator[str]:
 
 def fill(config: Cifar10Config, build: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    found = read_files(build.sources[0], build.progress)
+    found = read_files(build.sources[0], build.progress) if build.copy is None else read_copy(build.copy)
     described = {}
     for split in ("train", "test"):
         blocks = [block for name, block in found.items() if (name == TEST) == (split == "test")]
@@ -146,13 +181,14 @@ def fill(config: Cifar10Config, build: DatasetBuild) -> None:
         labels = np.concatenate([block.labels for block in blocks])
         described[split] = manifest.save_split(build.folder, split, PIXELS, images=images, labels=labels)
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
-    notes = [*describe_differences(found), *_describe_unverified(build.sources[0], found)]
+    notes = [*describe_differences(found), *_describe_unverified(build.sources, found)]
     build.finish(config, described, batches=batches, notes=notes)
 
 
-def _describe_unverified(source: Path, found: Mapping[str, Cifar10File]) -> Iterator[str]:
+def _describe_unverified(sources: tuple[Path, ...], found: Mapping[str, Cifar10File]) -> Iterator[str]:
     """Yield a note on binary files in a folder: only their archive has a published digest."""
-    if source.is_dir() and any(file.md5 != PICKLE_MD5[name] for name, file in found.items()):
+    differ = any(file.md5 != PICKLE_MD5[name] for name, file in found.items())
+    for source in (each for each in sources if differ and each.is_dir()):
         yield f"the binary files in {source.name} were not verified: only {BINARY} has a published digest"
 
 
@@ -195,5 +231,6 @@ CIFAR10: ArchiveDataset[Cifar10Config] = ArchiveDataset(
     outline=lambda config: _describe_task(config, {}),
     remotes=(REMOTE,),
     other_digests=frozenset({PICKLED_DIGEST}),
+    hub=HUB,
     views=frozenset({"colour", "pixels", "standardisation", "validation", "split_seed"}),
 )

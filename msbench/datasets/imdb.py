@@ -8,6 +8,10 @@ Reviews are in the order of their labels, neg before pos, then of their ids. The
 split, and both Long Range Arena and S4 select the checkpoint on the test half. Ours is a part of the train
 half: of each label the reviews whose sha256 of ``<split_seed> <label>/<id>`` is lowest.
 
+A copy on the Hugging Face Hub has no ids. Its rows are in the order of the archive's tar, from which it was
+made: in each folder by 128 ids at a time, each time from the highest to the lowest. The published texts,
+sorted so, have the sha256 that is known for the Hub's rows.
+
 Characters are counted in the whole train half, validation included, as S4 does: that reveals nothing of a
 label, and gives the published 135 ids. ``train/unsup`` is ignored.
 """
@@ -15,8 +19,9 @@ label, and gives the published 135 ids. ``train/unsup`` is ignored.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +32,7 @@ from msbench.datasets.archive import read_members
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription, compare_counts
 from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo, score_majority_rule
 from msbench.datasets.download import RemoteFile
+from msbench.datasets.hub import HubCopy, HubLayout
 from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
 
@@ -61,6 +67,17 @@ class Review(NamedTuple):
         return f"{LABELS[self.label]}/{self.number}"
 
 
+HUB = HubLayout(
+    name="stanfordnlp/imdb",
+    column="text",
+    classes=LABELS,
+    digests={
+        "train": ("4639bf1063fddebc3d7a446004a1032832227b0d3d28b01f58f99a4f94c0ab8a",),
+        "test": ("48168f7787435514498e777646a1312897c1207d239c61acdde5e049bc3f1a3f",),
+    },
+)
+HUB_BLOCK = 128
+"""Ids that are next to each other in a folder of the tar, in descending order."""
 LARGEST_REVIEW = 2**20
 """Bytes: the longest published review has fewer than 14,000 characters."""
 Half = dict[Review, bytes]
@@ -98,13 +115,10 @@ def read_halves(config: ImdbConfig, build: DatasetBuild) -> tuple[dict[str, Half
 
     Raises DataError naming the file that is wrong.
     """
-    (source,) = build.sources
+    source = build.sources[0] if build.copy is None else build.copy.where
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
     truncated: dict[str, set[Review]] = {half: set() for half in PUBLISHED}
-    members = read_members(
-        source, lambda name: FOLDER.fullmatch(name) is not None, build.progress, largest=LARGEST_REVIEW
-    )
-    for name, text in members:
+    for name, text in _read_archive(build) if build.copy is None else _read_copy(build.copy):
         try:
             half, review = parse_name(name)
             if review in found[half]:
@@ -121,6 +135,41 @@ def read_halves(config: ImdbConfig, build: DatasetBuild) -> tuple[dict[str, Half
             raise DataError(f"{source}: holds no aclImdb/{half}/{LABELS[label]}/ID_RATING.txt")
     halves = {half: {review: found[half][review][1] for review in sorted(found[half])} for half in PUBLISHED}
     return halves, truncated
+
+
+def _read_archive(build: DatasetBuild) -> Iterator[tuple[str, bytes]]:
+    def is_review(name: str) -> bool:
+        return FOLDER.fullmatch(name) is not None
+
+    return read_members(build.sources[0], is_review, build.progress, largest=LARGEST_REVIEW)
+
+
+def _read_copy(copy: HubCopy) -> Iterator[tuple[str, bytes]]:
+    """Yield the reviews of a copy under the names that their files have, but for the rating."""
+    for half in PUBLISHED:
+        total, counts = hashlib.sha256(), [0] * len(LABELS)
+        rows: list[tuple[int, bytes]] = []
+        for number, (text, label) in enumerate(copy.read_rows(half)):
+            if not isinstance(text, str) or label not in range(len(LABELS)):
+                raise copy.fault(half, number, f"is no text with the label 0 or 1, but {label}")
+            if label < (rows[-1][0] if rows else 0):
+                raise copy.fault(
+                    half, number, "is neg after pos: the copy is sorted otherwise than on the Hub"
+                )
+            row = json.dumps({"label": label, "text": text}, ensure_ascii=False, separators=(",", ":"))
+            total.update(f"{row}\n".encode())
+            counts[label] += 1
+            rows.append((label, text.encode()))
+        copy.require_published(half, total.hexdigest())
+        ids = [number for count in counts for number in order_as_tar(count)]
+        for number, (label, content) in zip(ids, rows, strict=True):
+            yield f"{half}/{LABELS[label]}/{number}_{RATINGS[LABELS[label]][0]}.txt", content
+
+
+def order_as_tar(count: int) -> list[int]:
+    """Return the ids 0 to `count` - 1 of a folder in the order of the published tar, and of the Hub."""
+    starts = range(0, count, HUB_BLOCK)
+    return [number for start in starts for number in reversed(range(start, min(start + HUB_BLOCK, count)))]
 
 
 def parse_name(name: str) -> tuple[str, Review]:
@@ -208,5 +257,5 @@ ABOUT = DatasetDescription(
 )
 
 IMDB: ArchiveDataset[ImdbConfig] = ArchiveDataset(
-    name="imdb", about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)
+    name="imdb", about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,), hub=HUB
 )

@@ -22,6 +22,7 @@ from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, Datas
 from msbench.datasets.dataset import Samples, Split, TaskInfo, score_majority_rule
 from msbench.datasets.disk import hash_file
 from msbench.datasets.download import RemoteFile
+from msbench.datasets.hub import HubLayout
 from msbench.datasets.pixels import Bytes, keep_colours, split_images
 from msbench.errors import DataError
 
@@ -69,6 +70,23 @@ REMOTES = tuple(
 )
 
 
+HUB = HubLayout(
+    name="ylecun/mnist",
+    column="image",
+    classes=tuple("0123456789"),
+    digests={
+        "train": (
+            "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+            "e474323ac02fc156161b0bbb1f8c9cfeb327a74bcd9f9680a8385269a24f566c",
+        ),
+        "test": (
+            "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+            "2fd8de6bdb8d11780b4b96dc57847bcfe6953f7c32aa48bfcd8237c3b7847243",
+        ),
+    },
+)
+
+
 def find_files(sources: tuple[Path, ...]) -> dict[str, Path]:
     """Find the path of each file by its stem, among `sources` or anywhere in the one folder given.
 
@@ -95,23 +113,34 @@ def find_files(sources: tuple[Path, ...]) -> dict[str, Path]:
 
 def fill(config: MnistConfig, build: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    paths = find_files(build.sources)
+    splits, notes = _read_files(build)
+    described = {}
+    for split, arrays in splits.items():
+        images = arrays["images"].reshape(-1, PIXELS, 1)
+        described[split] = manifest.save_split(
+            build.folder, split, PIXELS, images=images, labels=arrays["labels"]
+        )
+    build.finish(config, described, notes=notes)
+
+
+def _read_files(build: DatasetBuild) -> tuple[dict[str, dict[str, Bytes]], list[str]]:
+    """Return images and labels of train and test, checked, and the differences from the published files."""
     splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
+    if build.copy is not None:
+        for split, arrays in splits.items():
+            arrays["images"], arrays["labels"] = build.copy.read_images(split, SIDE, "L")
+        return splits, []
+    paths = find_files(build.sources)
     for file in FILES:
         name, path = "images" if file.dimensions == 3 else "labels", paths[file.stem]
         try:
             splits[file.split][name] = parse_idx(read_content(path, build.progress), file.dimensions)
         except ValueError as error:
             raise DataError(f"{path}: {error}") from None
-    described = {}
     for split, arrays in splits.items():
         _check_arrays(paths, split, arrays["images"], arrays["labels"])
-        images = arrays["images"].reshape(-1, PIXELS, 1)
-        described[split] = manifest.save_split(
-            build.folder, split, PIXELS, images=images, labels=arrays["labels"]
-        )
     counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
-    build.finish(config, described, notes=list(_describe_differences(paths, counts)))
+    return splits, list(_describe_differences(paths, counts))
 
 
 def _check_arrays(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) -> None:
@@ -176,6 +205,7 @@ MNIST: ArchiveDataset[MnistConfig] = ArchiveDataset(
     view=view,
     outline=lambda _config: _describe_task({}),
     remotes=REMOTES,
+    hub=HUB,
     views=frozenset({"permuted", "validation", "split_seed"}),
 )
 

@@ -3,23 +3,25 @@
 ::
 
     <root>/imagenet/<key>/train/, test/    names, offsets, sizes, checksums and labels of all files
-    <root>/imagenet/images/                the images, where imported from the published archives
+    <root>/imagenet/images/                the images, where imported from the published archives or the Hub
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from msbench.datasets import manifest
-from msbench.datasets.archive import unpack
+from msbench.datasets.archive import unpack, unpack_files
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, score_majority_rule
 from msbench.datasets.disk import HashCache, find_reread_progress
+from msbench.datasets.hub import HubCopy, HubLayout
 from msbench.datasets.imagenet import pictures
 from msbench.datasets.imagenet import tree as imagenet_tree
 from msbench.datasets.imagenet.pictures import PictureSizes
@@ -73,12 +75,15 @@ def fill(config: ImageNetConfig, build: DatasetBuild) -> None:
 
 
 def _find_tree(build: DatasetBuild) -> tuple[ImageTree, list[str]]:
+    images = build.folder.parent / "images"
+    if build.copy is not None:
+        unpack_copy(build.copy, images)
+        return imagenet_tree.find_images(images), []
     (source,) = build.sources
     if not source.is_dir():
         raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
     if not has_archives(source):
         return imagenet_tree.find_images(source), []
-    images = build.folder.parent / "images"
     notes = unpack_archives(source, images, build.progress)
     return imagenet_tree.find_images(images, lists=(source,)), notes
 
@@ -207,6 +212,7 @@ IMAGENET = ImageNet(
         {"image_size", "patch", "crop", "augmentation", "erasing", "repeats", "validation", "split_seed"}
     ),
     ways=frozenset({"repeats"}),
+    hub=HubLayout(name="ILSVRC/imagenet-1k", column="image", splits={"train": "train", "test": "validation"}),
 )
 
 
@@ -239,3 +245,34 @@ def unpack_archives(source: Path, folder: Path, progress: Progress) -> list[str]
         for split, name in ARCHIVES.items()
         if found[name] != MD5[split]
     ]
+
+
+def unpack_copy(copy: HubCopy, folder: Path) -> None:
+    """Write the images of a copy on the Hub, undecoded, into ``train`` and ``val`` as the archives have them.
+
+    Their names on the Hub end in their class. Raises DataError for one without, or with another's label.
+    """
+    classes: dict[int, str] = {}
+    for ours, name in {"train": "train", "test": "val"}.items():
+        origin: dict[str, str | int] = {"archive": f"{copy.where} on the Hub", "bytes": 0}
+        unpack_files(folder / name, origin, partial(_read_copy, copy, ours, classes), copy.progress)
+
+
+def _read_copy(copy: HubCopy, split: str, classes: dict[int, str]) -> Iterator[tuple[str, bytes]]:
+    """Yield path below train or val and bytes of each image, then the list of classes of val."""
+    solution = [f"{','.join(imagenet_tree.CSV_COLUMNS)}\n"]
+    for number, (image, label) in enumerate(copy.read_rows(split)):
+        named = imagenet_tree.NAMED.fullmatch(Path(image["path"] or "").name)
+        if named is None or not image["bytes"]:
+            raise copy.fault(
+                split, number, "has no bytes, or no name that ends in its class (..._n01440764.JPEG)"
+            )
+        if classes.setdefault(label, named[2]) != named[2]:
+            raise copy.fault(split, number, f"{named[0]} has the label of class {classes[label]}")
+        file = f"{named[1]}{named[3]}"
+        yield file if split == "test" else f"{named[2]}/{file}", image["bytes"]
+        solution.append(f"{named[1]},{named[2]}\n")
+    if list(dict(sorted(classes.items())).values()) != sorted(classes.values()):
+        raise DataError(f"{copy.where}: the labels do not number the classes in the order of their names")
+    if split == "test":
+        yield imagenet_tree.CSV, "".join(solution).encode()

@@ -42,7 +42,7 @@ from msbench.results.files import read_bytes
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 VALS = ("val", "validation")
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-NAMED = re.compile(r".+_(n\d{8})\.[A-Za-z]+")
+NAMED = re.compile(r"(.+)_(n\d{8})(\.[A-Za-z]+)")
 """An image of the Hub's flat layout, with its class in its name: ILSVRC2012_val_00000001_n01440764.JPEG."""
 PUBLISHED = {"train": 1_281_167, "test": 50_000}
 WNID = re.compile(r"n\d{8}")
@@ -114,7 +114,7 @@ def find_images(source: Path, lists: Sequence[Path] = ()) -> ImageTree:
 def _read_names(files: Sequence[str]) -> list[str]:
     """Return the class in the name of each file; empty where one has none."""
     found = [NAMED.fullmatch(file) for file in files]
-    return [name[1] for name in found if name] if all(found) else []
+    return [name[2] for name in found if name] if all(found) else []
 
 
 def _find_root(source: Path) -> Path:
@@ -212,6 +212,7 @@ def describe_differences(tree: ImageTree) -> Iterator[str]:
 
 
 CSV = "LOC_val_solution.csv"
+CSV_COLUMNS = ("ImageId", "PredictionString")
 SYNSETS = "imagenet_2012_validation_synset_labels.txt"
 DEVKIT = "ILSVRC2012_devkit_t12"
 LARGEST_LIST = 2**24
@@ -254,7 +255,7 @@ def _read_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     if not path.is_file():
         return {}
     known: dict[str, str] = {}
-    for where, row in read_csv(read_bytes(path), str(path), ("ImageId", "PredictionString")):
+    for where, row in read_csv(read_bytes(path), str(path), CSV_COLUMNS):
         words = row["PredictionString"].split()
         if not words:
             raise DataError(f"{where}: names no class of {row['ImageId']}")
