@@ -1,4 +1,4 @@
-"""Console output: data to stdout, messages to stderr; nothing is cut, wrapped or coloured without a terminal.
+"""Console output: data to stdout, messages to stderr; nothing is wrapped or styled without a terminal.
 
 Characters that move the cursor, set a title or reorder text are printed as escapes, and so is what would make
 a line a command to GitHub Actions: texts may come from files written by others.
@@ -19,7 +19,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 from msbench.errors import ExitCode
 
@@ -28,6 +28,8 @@ GAP = "  "
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
 """The first character of a command to GitHub's runner: ``::error``, or ``##[error]`` anywhere in a line."""
+LEAST_ROOM = 20
+"""The narrowest column in which words are wrapped next to other columns."""
 LIFELINE = "MSBENCH_LIFELINE"
 """Variable that is set if a process's standard input is held open by its parent, of the same command."""
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
@@ -167,30 +169,71 @@ def out_json(value: Any) -> None:
     _print(json_escaped(text))
 
 
-def out_rows(
-    header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", below: int = 0
-) -> None:
-    """Print a table: ruled at a terminal, plain aligned columns into a pipe.
+def is_styled(stream: TextIO) -> bool:
+    """Return True if `stream` may get escape sequences: a terminal, unless NO_COLOR or a dumb one forbids."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    If `below` is set and the terminal is too narrow for the whole table, the last `below` columns go under
-    each row, and as many more as do not fit either.
+
+def out_rows(
+    header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", below: int = 1
+) -> None:
+    """Print a table in aligned columns; at a terminal with a bold header.
+
+    If a terminal is too narrow, the last `below` columns become one, and as many more as do not fit either.
+    It is wrapped at words, next to the others if there is room for that, else under each row.
     """
     cells = [["" if value is None else printable(str(value)) for value in row] for row in (header, *rows)]
-    is_terminal = sys.stdout.isatty()
-    if is_terminal and _print_ruled(cells, title, must_fit=below > 0):
-        return
     if title:
-        out(title)
-    columns = shutil.get_terminal_size().columns
-    under = below if is_terminal else 0
-    lines = align_rows([row[: len(row) - under] for row in cells])
-    while 0 < under < len(header) - 1 and max(map(len, lines)) > columns:
-        under += 1
-        lines = align_rows([row[: len(row) - under] for row in cells])
-    for line, row in zip(lines, cells, strict=True):
-        out(line)
-        if under:
-            out(_indent(" · ".join(filter(None, row[-under:])), columns))
+        out_wrapped(title, GAP)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    head, *body = _lay_out(cells, below, columns)
+    _print(f"\x1b[1m{_shown(head)}\x1b[0m" if is_styled(sys.stdout) else _shown(head))
+    for lines in body:
+        out(lines)
+
+
+def out_wrapped(text: str, indent: str) -> None:
+    """Print a line; at a terminal it is wrapped at words, and continued with `indent`."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    out("\n".join([text] if columns is None else wrap_words(printable(text), columns, later=indent)))
+
+
+def _lay_out(cells: Sequence[Sequence[str]], below: int, columns: int | None) -> list[str]:
+    """Return the text of each row, of several lines where `columns` are too few for one."""
+    from rich.cells import cell_len
+
+    lines, count = align_rows(cells), len(cells[0])
+    if columns is None or max(map(cell_len, lines)) <= columns or count == 1:
+        return lines
+    widths = [max(map(cell_len, align_rows([row[:-under] for row in cells]))) for under in range(1, count)]
+    fewest = next((n for n, width in enumerate(widths, 1) if n >= below and width <= columns), count - 1)
+    # With one column more there may be room for all of them next to the others.
+    for under in (fewest, min(fewest + 1, count - 1)):
+        firsts = align_rows([row[:-under] for row in cells])
+        lasts = [" · ".join(filter(None, row[-under:])) for row in cells]
+        width = widths[under - 1] + len(GAP)
+        longest = max(cell_len(word) for last in lasts for word in last.split(" "))
+        if columns - width >= max(LEAST_ROOM, longest):
+            begins = [f"{first}{' ' * (width - cell_len(first))}" for first in firsts]
+            wrapped = [wrap_words(last, columns - width) or [""] for last in lasts]
+            between = "\n" + " " * width
+            return [(begin + between.join(of)).rstrip() for begin, of in zip(begins, wrapped, strict=True)]
+    firsts = align_rows([row[:-fewest] for row in cells])
+    lasts = [" · ".join(filter(None, row[-fewest:])) for row in cells]
+    under_rows = [wrap_words(last, columns, "    ", "    ") for last in lasts]
+    return ["\n".join([first, *of]) for first, of in zip(firsts, under_rows, strict=True)]
+
+
+def wrap_words(text: str, columns: int, first: str = "", later: str = "") -> list[str]:
+    """Return lines of at most `columns`, indented by `first` and `later`; no word is broken, however long."""
+    return textwrap.wrap(
+        text,
+        columns,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -204,36 +247,6 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def _indent(text: str, columns: int) -> str:
-    """Wrap text under a row to at most `columns`; a longer path or command is not broken."""
-    lines = textwrap.wrap(text, columns - 4, break_long_words=False, break_on_hyphens=False)
-    return textwrap.indent("\n".join(lines), "    ")
-
-
-def _print_ruled(cells: Sequence[Sequence[str]], title: str, *, must_fit: bool) -> bool:
-    """Print a ruled table, with folded cells where it is too wide; if it `must_fit`, return False instead."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    # Text, not str: a name such as [s4]_base must not be read as markup.
-    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
-    header, *rows = cells
-    for name in header:
-        table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console()
-    widest = console.options.update(max_width=10_000)
-    if must_fit and console.measure(table, options=widest).maximum > shutil.get_terminal_size().columns:
-        return False
-    with console.capture() as drawn:
-        console.print(table)
-    _print(escape_commands(drawn.get().removesuffix("\n")))
-    return True
 
 
 class _Messages(io.FileIO):

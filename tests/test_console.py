@@ -16,6 +16,12 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No escapes at a terminal, in any test that does not ask for them."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
 ROWS = [("[s4]_base", "a" * 120, None), ("[/s4]", "short", 3)]
 
 
@@ -36,7 +42,7 @@ def test_a_terminal_shows_names_with_brackets(monkeypatch: pytest.MonkeyPatch) -
     text = terminal.getvalue()
     assert "[s4]_base" in text
     assert "[/s4]" in text
-    assert text.count("a" * 30) >= 3  # folded, not cut
+    assert "a" * 120 in text  # neither cut nor broken
 
 
 def test_long_columns_go_below_at_a_narrow_terminal_only(
@@ -46,17 +52,53 @@ def test_long_columns_go_below_at_a_narrow_terminal_only(
     header = ("name", "n", "what", "rows")
     console.out_rows(header, rows, below=2)
     assert len(capsys.readouterr().out.splitlines()) == 3
-    for columns, lines in ((60, 8), (200, 6)):
+    for columns, lines in ((25, 11), (60, 5), (200, 3)):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdout", terminal)
         monkeypatch.setenv("COLUMNS", str(columns))
         console.out_rows(header, rows, below=2)
         text = terminal.getvalue()
         assert len(text.splitlines()) == lines
-        if columns == 60:
-            assert all(len(line) <= columns for line in text.splitlines())
+        assert all(len(line) <= columns for line in text.splitlines())
+        if columns == 25:
             assert text.splitlines()[:2] == ["name   n", "    what · rows"]
             assert text.splitlines()[-2:] == ["three  3", "    short"]
+        elif columns == 60:
+            assert text.splitlines()[0] == "name   n  what · rows"
+            assert text.splitlines()[2].startswith(" " * 10)
+            assert text.splitlines()[-1] == "three  3  short"
+
+
+@pytest.mark.parametrize(("key", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "xterm")])
+def test_only_a_terminal_that_wants_them_gets_escapes(
+    key: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(key, value)
+    console.out_rows(("name", "text", "n"), ROWS)
+    assert "\x1b" not in capsys.readouterr().out
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    console.out_rows(("name", "n"), [("a", 1)])
+    assert terminal.getvalue() == (
+        "\x1b[1mname  n\x1b[0m\na     1\n" if value == "xterm" else "name  n\na     1\n"
+    )
+
+
+def test_a_wrapped_line_is_one_line_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "model.state 20, " * 10 + "data.a-long-name"
+    console.out_wrapped(text, "  ")
+    assert capsys.readouterr().out == f"{text}\n"
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    console.out_wrapped(text, "  ")
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == text
 
 
 def test_as_many_columns_go_below_as_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

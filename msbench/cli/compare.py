@@ -16,7 +16,7 @@ def show(
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,
 ) -> None:
-    """Show one run: its result, the command that reproduces it, and all that is known of it."""
+    """Show one run. Its result, the command that reproduces it, and all that is known of it."""
     from msbench import datasets
     from msbench.reporting.compare.lookup import find_run
     from msbench.reporting.compare.page import print_page
@@ -35,7 +35,7 @@ def show(
 def diff(
     first: flags.Run, second: flags.Run, results: flags.Results = flags.RESULTS, as_json: flags.Json = False
 ) -> None:
-    """Compare two runs: their differences, and a paired test of their results. Always ends with 0."""
+    """Compare two runs. Their differences, and a paired test of their results; always ends with 0."""
     from msbench.reporting.compare.diff import build_document, build_page, compare_runs
     from msbench.reporting.compare.lookup import find_run
     from msbench.reporting.compare.page import print_page
@@ -61,7 +61,7 @@ def trace(
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,
 ) -> None:
-    """Trace a number of a table to its place in the paper, its runs and the commands that reproduce it."""
+    """Trace a number of a table to its runs. Also to its place in the paper, and how to reproduce it."""
     from msbench import datasets
     from msbench.reporting.compare.lookup import find_cell
     from msbench.reporting.compare.page import print_page

@@ -95,7 +95,7 @@ def _print_origins(origins: Mapping[str, SettingOrigin]) -> None:
     for layer, keys in layers.items():
         where = origins[keys[0]].where
         given = ", ".join(f"{key} {format_value(origins[key].value)}" for key in keys)
-        console.out(f"  {layer}{f' ({where})' if where else ''}: {given}")
+        console.out_wrapped(f"  {layer}{f' ({where})' if where else ''}: {given}", "    ")
 
 
 def _describe_total(

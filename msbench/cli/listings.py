@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,21 @@ from msbench.results import store
 from msbench.results.record import RunRecord
 from msbench.runs.launchers.slurm_jobs import find_jobs
 from msbench.runs.reproduce import ReproductionBuilder, dump_spec
-from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
+from msbench.runs.suite import Suite, list_suite_names, list_suites, load_suite, resolve_specs
 
 
 @dataclass(frozen=True)
 class Listing:
     """Rows under a header, warnings on what could not be listed, and notes on the rows.
 
-    The last columns, as many as `below`, may go under a row if there is no room next to it.
+    The last columns, as many as `below`, may be joined or go under a row if there is no room for all.
     """
 
     header: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    below: int = 0
+    below: int = 1
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return the rows for ``--json``."""
@@ -55,10 +56,10 @@ def build_listing(what: str, results: Path) -> Listing:
 def _list_suites() -> Listing:
     warnings: list[str] = []
     rows = [
-        (suite.name, suite.protocol, suite.size, ", ".join(suite.tasks), suite.title)
+        (suite.name, suite.protocol, suite.size, suite.title, ", ".join(suite.tasks))
         for suite in list_suites(on_error=lambda error: warnings.append(str(error)))
     ]
-    return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)
+    return Listing(("suite", "protocol", "runs", "title", "tasks"), rows, warnings)
 
 
 SIZES = "listops"
@@ -115,7 +116,7 @@ def _list_datasets() -> Listing:
         default = config(dataset=name)
         state = "ready" if datasets.is_ready(default, root) else datasets.command(default)
         rows.append((name, state, str(root / name)))
-    return Listing(("dataset", "state", "folder"), rows, below=1)
+    return Listing(("dataset", "state", "folder"), rows)
 
 
 def _list_runs(results: Path) -> Listing:
@@ -133,8 +134,36 @@ def _list_runs(results: Path) -> Listing:
         rows.append((*place, job.state, None, None, None, ""))
     if left:
         rows.sort(key=lambda row: (*row[1:4], row[0]))
-    header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
-    return Listing(header, rows, [*warnings, *unread], below=4)
+    unknown = sorted({record.suite for record in found} - set(list_suite_names()))
+    notes = [
+        f"{name}: no suite of this name is known here: 'with' compares its runs among each other"
+        for name in unknown
+    ]
+    return Listing(RUNS_HEADER, rows, [*warnings, *unread], notes)
+
+
+RUNS_HEADER = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
+
+
+def group_runs(listing: Listing) -> Iterator[tuple[str, Sequence[str], list[tuple[Any, ...]]]]:
+    """Yield the runs of each suite and task as title, header and rows that fit into a line of 80 columns.
+
+    A run without a result has its status in the place of it.
+    """
+    for (suite, task), rows in groupby(listing.as_dicts(), key=lambda row: (row["suite"], row["task"])):
+        runs = list(rows)
+        metrics = dict.fromkeys(row["metric"] for row in runs if row["metric"])
+        shown = [
+            (
+                row["run"],
+                row["model"],
+                row["seed"],
+                _format_cell("test", row["test"]) or row["status"],
+                row["with"],
+            )
+            for row in runs
+        ]
+        yield f"{suite} · {task}", ("run", "model", "seed", ", ".join(metrics) or "status", "with"), shown
 
 
 def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:

@@ -43,7 +43,7 @@ def mixing(
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
-    """Measure the mean mixing distance of each layer: how far back its last output draws."""
+    """Measure the mean mixing distance of each layer. How far back its last output draws."""
     given = locals()
     from msbench.analysis.mixing.options import MixingOptions, parse_measure_options
     from msbench.results.files import refuse_file
@@ -93,7 +93,7 @@ def bench(
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
-    """Measure speed and memory next to public implementations, checked in the same run."""
+    """Measure speed next to public implementations. Memory too; all is checked in the same run."""
     given = locals()
     from msbench.analysis.benchmarks import command, terminal
     from msbench.analysis.benchmarks.options import BenchmarkOptions, resolve_flags

@@ -158,7 +158,7 @@ def baseline(
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,
 ) -> None:
-    """Record results as the baseline that later ones are checked against; prints old -> new."""
+    """Record results as the baseline of later ones. Prints old -> new."""
     given = locals()
     from msbench.gate.baselines import HEADER, BaselineOptions, write_baseline
 

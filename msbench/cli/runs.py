@@ -25,13 +25,18 @@ def list_entries(
     as_json: flags.Json = False,
 ) -> None:
     """List suites, models, datasets or runs."""
-    from msbench.cli.listings import build_listing
+    from msbench.cli.listings import build_listing, group_runs
 
     listing = build_listing(what, results)
     for warning in listing.warnings:
         console.say(f"msbench: {warning}")
     if as_json:
         console.out_json(listing.as_dicts())
+    elif what == "runs" and sys.stdout.isatty() and listing.rows:
+        for number, (title, header, rows) in enumerate(group_runs(listing)):
+            if number:
+                console.out("")
+            console.out_rows(header, rows, title=title)
     else:
         console.out_rows(listing.header, listing.cells(), below=listing.below)
     for note in listing.notes:

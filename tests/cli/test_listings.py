@@ -6,7 +6,7 @@ import pytest
 from least_record import LEAST
 
 from msbench import datasets, models
-from msbench.cli.listings import build_listing
+from msbench.cli.listings import build_listing, group_runs
 from msbench.config import DATASETS, MODELS
 from msbench.config.data import ListOpsConfig
 from msbench.config.selective import MambaConfig
@@ -138,6 +138,24 @@ def test_runs_are_compared_with_their_suite_however_many_differ(tmp_path: Path) 
         )
     listed = {row["run"][0]: row["with"] for row in build_listing("runs", tmp_path).as_dicts()}
     assert listed == {"0": "", **dict.fromkeys("123", "train.lr 0.5")}
+
+
+def test_at_a_terminal_a_run_is_one_line_with_its_result(tmp_path: Path) -> None:
+    keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.1234})
+    keep(tmp_path, "1" * 12, status="diverged")
+    keep(tmp_path, "2" * 12, task="u", metrics={"test_macro_auroc": 0.5}, metric="macro-auroc")
+    keep(tmp_path, "3" * 12, task="v", status="failed")
+    groups = list(group_runs(build_listing("runs", tmp_path)))
+    assert [title for title, _, _ in groups] == ["s · t", "s · u", "s · v"]
+    assert [header[3] for _, header, _ in groups] == ["accuracy", "macro-auroc", "accuracy"]
+    assert [row[3] for _, _, rows in groups for row in rows] == ["12.34%", "diverged", "50.00%", "failed"]
+
+
+def test_runs_of_an_unknown_suite_are_listed_with_a_note(tmp_path: Path) -> None:
+    keep(tmp_path, "0" * 12, suite="gone")
+    keep(tmp_path, "1" * 12, suite="quick")
+    (note,) = build_listing("runs", tmp_path).notes
+    assert note.startswith("gone: no suite of this name is known here")
 
 
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:

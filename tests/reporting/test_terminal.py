@@ -96,6 +96,18 @@ def test_a_long_name_is_folded_at_a_terminal_not_cut() -> None:
     assert "".join(folded) == name
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_name_breaks_between_words_only(width: int) -> None:
+    names = ("msssm-gate-original-self", "10 None-linear SoftMax gate", "s4d-lin † modified: train.lr 0.008")
+    columns = tuple(Column(task, task) for task in TASKS)
+    rows = tuple(Row(name, "Group", name, (Cell("59.60"),) * len(columns)) for name in names)
+    stream = Terminal()
+    print_tables([Table("t", "Title", "Caption.", columns, rows)], stream, width)
+    text = _without_escapes(stream.getvalue())
+    for word in " ".join(names).split():
+        assert text.split().count(word) == text.count("Model"), word
+
+
 def test_a_pipe_gets_whole_lines_and_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"FORCE_COLOR": "1", "COLUMNS": "40", "GITHUB_ACTIONS": "true"}.items():
         monkeypatch.setenv(key, value)

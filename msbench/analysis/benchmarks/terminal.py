@@ -1,7 +1,4 @@
-"""Tables of a document: several narrow ones, so that no cell is cut or wrapped at 80 columns.
-
-At a terminal each column takes three characters besides its text: six columns leave 61 for the text.
-"""
+"""Tables of a document: several narrow ones, so that no row is wrapped at 80 columns."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter

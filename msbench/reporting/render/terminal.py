@@ -5,18 +5,18 @@ where ``NO_COLOR`` is set or ``TERM`` is ``dumb``; there, as in a pipe, a star m
 """
 
 import io
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from msbench.console import GAP, escape_commands, printable
+from msbench.console import GAP, escape_commands, is_styled, printable, wrap_words
 from msbench.reporting.render import formatting
 from msbench.reporting.render.formatting import FormattedNumber
 from msbench.reporting.tables.cells import Table
@@ -41,10 +41,9 @@ def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: i
     """
     stream = sys.stdout if stream is None else stream
     is_terminal = stream.isatty()
-    styled = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     columns = (width or shutil.get_terminal_size().columns) if is_terminal else None
     for index, table in enumerate(tables):
-        text = render_table(table, columns, styled=styled, encoding=stream.encoding or "utf-8")
+        text = render_table(table, columns, styled=is_styled(stream), encoding=stream.encoding or "utf-8")
         stream.write(("\n" if index else "") + text)
     stream.flush()
 
@@ -163,9 +162,23 @@ class _Layout:
             if not line.cells:
                 yield Text(line.name, style="italic")
                 continue
-            first, *rest = chop_cells(line.name, name) or [""]
-            yield _align(first, name, [part for column in columns for part in line.cells[column]], widths)
-            yield from map(Text, rest)
+            numbers = [part for column in columns for part in line.cells[column]]
+            *above, first = self._fold(line.name, name)
+            yield from map(Text, above)
+            yield _align(first, name, numbers, widths)
+
+    def _fold(self, name: str, width: int) -> list[str]:
+        """Return a name as lines that break between words, the last of at most `width`, next to its numbers.
+
+        A word that is wider than that has a line of its own; it is broken only by the terminal's width.
+        """
+        if self.width is None or cell_len(name) <= width:
+            return [name]
+        indent = name[: len(name) - len(name.lstrip())]
+        lines = wrap_words(name.lstrip(), width, indent, indent)
+        if max(map(cell_len, lines), default=0) > width:
+            lines = [*chain.from_iterable(chop_cells(line, self.width) for line in lines), ""]
+        return lines or [""]
 
 
 def _align(name: str, name_width: int, cells: Sequence[Text], widths: Sequence[int]) -> Text:
