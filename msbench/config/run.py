@@ -133,6 +133,9 @@ class TrainConfig(Config):
     micro_batch: Annotated[PositiveInt | Literal["auto"] | None, Field(exclude=True)] = None
     """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
     memory runs out. An option of the execution, not part of the settings that are recorded and compared."""
+    log_every: Annotated[PositiveInt | None, Field(exclude=True)] = None
+    """Steps from one row of ``metrics.csv`` to the next within an epoch; None gives about 100 rows a run. An
+    option of the execution too."""
 
     @model_validator(mode="after")
     def _rates_are_in_order(self) -> Self:
@@ -171,6 +174,10 @@ class TrainConfig(Config):
                 " lower it"
             )
         return self
+
+
+EXECUTION_OPTIONS = tuple(name for name, field in TrainConfig.model_fields.items() if field.exclude)
+"""The options of training that decide no result: recorded with the environment, and in no digest."""
 
 
 class RunSpec(Config):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
-from msbench.results.metrics_log import read_log
+from msbench.results.metrics_log import read_log, select_epochs
 from msbench.results.predictions import FILE, read_correct, read_examples, read_scores
 from msbench.results.record import Metric, RunRecord, get_metric_key
 from msbench.stats.bootstrap import Paired, bootstrap_auroc, bootstrap_auroc_difference, bootstrap_difference
@@ -63,7 +63,8 @@ def read_curve(folder: Path, metric: Metric) -> tuple[list[Epoch], str]:
     names = ("train_loss", "validation_loss", score)
     try:
         return [
-            Epoch(int(float(row["epoch"])), *(float(row[name]) for name in names)) for row in rows
+            Epoch(int(float(row["epoch"])), *(float(row[name]) for name in names))
+            for row in select_epochs(rows)
         ], problem
     except (KeyError, TypeError, ValueError) as error:
         return [], f"{path}: not the metrics of a run: {error}"

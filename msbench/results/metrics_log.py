@@ -1,4 +1,4 @@
-"""``metrics.csv``, a row per epoch: its writer, and its reader.
+"""``metrics.csv``, rows within epochs and a row after each: its writer, and its reader.
 
 Reading is tolerant, since a learning curve is no result.
 """
@@ -13,20 +13,28 @@ from msbench.config.base import LARGEST_COUNT
 from msbench.results.files import encode_csv, read_bytes, write_atomically
 
 FILE = "metrics.csv"
+OF_EPOCHS = "validation_loss"
+"""A column that rows within an epoch leave empty. Logs of earlier versions have no such rows."""
 LARGEST_NUMBER = 1e100
 """Beyond it, a mean or the axis of a figure would overflow."""
-Epochs = Sequence[Mapping[str, str]]
+LogRows = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
 
 
 def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the run's ``metrics.csv``: one header, numbers unrounded, no columns without values."""
-    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    write_atomically(folder / FILE, encode_csv(names, ([row[name] for name in names] for row in rows)))
+    """Write the run's ``metrics.csv`` in the order of steps, an epoch's own row after those within it.
+
+    It has one header, numbers unrounded, and no columns without values.
+    """
+    ordered = sorted(rows, key=lambda row: (row["step"], OF_EPOCHS in row))
+    order = dict.fromkeys(name for row in ordered for name in row) | {OF_EPOCHS: None}
+    known = {name for row in rows for name, value in row.items() if value is not None}
+    names = [name for name in order if name in known or name == OF_EPOCHS]
+    write_atomically(folder / FILE, encode_csv(names, ([row.get(name) for name in names] for row in ordered)))
 
 
-def read_log(folder: Path) -> tuple[Epochs, str]:
-    """Return the rows of the run's ``metrics.csv``, and an error message if there are none."""
+def read_log(folder: Path) -> tuple[LogRows, str]:
+    """Return all rows of the run's ``metrics.csv``, and an error message if there are none."""
     path = folder / FILE
     try:
         stream = io.StringIO(read_bytes(path).decode("utf-8-sig"), newline="")
@@ -34,6 +42,11 @@ def read_log(folder: Path) -> tuple[Epochs, str]:
     except (OSError, ValueError, csv.Error) as error:
         return (), f"{path}: {getattr(error, 'strerror', None) or error}"
     return rows, "" if rows else f"{path}: no epoch in it"
+
+
+def select_epochs(rows: LogRows) -> LogRows:
+    """Return the rows of whole epochs."""
+    return tuple(row for row in rows if row.get(OF_EPOCHS) != "")
 
 
 def _has_epoch(row: Mapping[str, str]) -> bool:

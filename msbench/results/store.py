@@ -4,7 +4,7 @@
 
     results/<suite>/<task>/<model>/<run-id>/
         run.json             the record; its presence means that the run has ended
-        metrics.csv          a row per epoch
+        metrics.csv          rows within epochs and a row after each
         predictions.parquet  a row per test example
         checkpoint/          best-<epoch>.safetensors, last.safetensors, previous.safetensors
         run.lock             held while a process works here

@@ -206,7 +206,7 @@ def is_to_train(entry: PlannedRun) -> bool:
 
 
 def count_done_steps(entry: PlannedRun) -> int:
-    """Return the steps that a stopped run has done, up to its last whole epoch if it was killed."""
+    """Return the steps that a stopped run has done, up to the last row of its log if it was killed."""
     if entry.action not in ("resume", "retry") or entry.directory is None:
         return 0
     rows, _ = read_log(entry.directory)

@@ -15,6 +15,7 @@ from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.config.messages import describe_first_fault
 from msbench.config.own import find_own
+from msbench.config.run import EXECUTION_OPTIONS
 from msbench.console import encodable
 from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory, use_matmul
@@ -317,9 +318,9 @@ class _RunAttempt:
 
     def _list_execution_options(self) -> dict[str, Any]:
         """Return the execution options, which the run's id does not depend on."""
-        micro = self.spec.train.micro_batch
-        pieces = {} if micro is None else {"micro_batch": micro}
-        return {"devices": self.context.processes.count, **pieces}
+        options = {name: getattr(self.spec.train, name) for name in EXECUTION_OPTIONS}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {"devices": self.context.processes.count, **given}
 
     def _list_own_code(self) -> dict[str, Any]:
         """Return where the code of a user's own model and dataset is here, so that the run can be opened."""

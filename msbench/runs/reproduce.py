@@ -9,7 +9,7 @@ from typing import Any
 from msbench.config import RunSpec
 from msbench.config.differences import Change, compare_settings, format_yaml
 from msbench.config.layers import LocatedValues
-from msbench.config.run import LABEL, SECTIONS
+from msbench.config.run import EXECUTION_OPTIONS, LABEL, SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError
 from msbench.results.record import RunRecord
@@ -127,8 +127,8 @@ def _find_command(found: Suite | ConfigError, name: str, record: RunRecord, resu
 
 def list_execution_options(environment: Mapping[str, Any]) -> ExecutionOptions:
     """Return the overrides and options with which a run of this environment was executed."""
-    pieces = environment.get("micro_batch")
-    overrides = () if pieces is None else (f"train.micro_batch={format_yaml(pieces)}",)
+    given = {name: environment[name] for name in EXECUTION_OPTIONS if environment.get(name) is not None}
+    overrides = tuple(f"train.{name}={format_yaml(value)}" for name, value in given.items())
     return overrides, tuple(_list_flags(environment))
 
 

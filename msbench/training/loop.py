@@ -26,8 +26,10 @@ from msbench.training.metrics import (
     EpochRow,
     EpochSums,
     ProgressCallback,
+    StepLog,
     StepReport,
     TrainingProgress,
+    list_step_rows,
 )
 from msbench.training.mixup import TOGETHER, mix_examples
 from msbench.training.optimizer import build_optimizer
@@ -41,6 +43,8 @@ PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true",
 SAVE_SECONDS = 20.0
 SAVE_SHARE = 0.02
 """A checkpoint is due after SAVE_SECONDS, or later if saving would take a larger share of the time."""
+LOGGED_STEPS = 100
+"""The most rows within epochs that a run logs by default."""
 
 
 class Trainer:
@@ -83,6 +87,7 @@ class Trainer:
         """Factor of the learning rates in this epoch, from the scores of earlier ones."""
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
         self.progress, self.sums = TrainingProgress(), EpochSums.make_zero(fabric.device)
+        self.log = StepLog(spec.train.log_every or math.ceil(self.schedule.total / LOGGED_STEPS))
         self._last_save, self._save_cost = time.monotonic(), 0.0
         self.attempt: dict[str, str] = {}
         """Start and environment of this attempt: kept in the state, so that a resumed run shows all."""
@@ -105,8 +110,12 @@ class Trainer:
         self.progress.attempts.append(self.attempt)
         self.model.train()
         # A run stopped in its last validation has all its steps, but not yet its last row.
-        while self.progress.step < self.schedule.total or self.progress.batch > 0:
-            self._epoch()
+        try:
+            while self.progress.step < self.schedule.total or self.progress.batch > 0:
+                self._epoch()
+        except Diverged:
+            self._write_log()
+            raise
 
     def _resume(self) -> bool:
         found, skipped = self.folder.load_last() if self.processes.first else (None, [])
@@ -208,6 +217,8 @@ class Trainer:
             self.average.update_parameters(self.module)
         self.progress.step += 1
         self.sums.add(result)
+        if self.processes.first:
+            self.log.add(self.progress.epoch, self.progress.step, self.config.lr * rate, self.sums)
 
     def _finish_check(self) -> None:
         """Wait for the check of the last step, with all sums before it; raise Lost or Diverged."""
@@ -299,11 +310,14 @@ class Trainer:
             self.folder.save_best(ckpt.Checkpoint(ckpt.get_model_tensors(kept), state), row.epoch)
         self.save()
         self.folder.forget_other_bests(self.progress.best_epoch)
-        self._write_log()
 
     def _write_log(self) -> None:
-        if self.progress.rows and self.processes.first:
-            write_log(self.directory, [asdict(EpochRow(**values)) for values in self.progress.rows])
+        self.progress.steps += self.log.collect()
+        steps = list_step_rows(self.progress.steps, self.dataset.info.decisions)
+        rows = [asdict(each) for each in steps]
+        rows += [asdict(EpochRow(**values)) for values in self.progress.rows]
+        if rows and self.processes.first:
+            write_log(self.directory, rows)
 
     def _stop_on_signal(self) -> None:
         """Save and raise Interrupted if a signal has arrived.
@@ -329,6 +343,7 @@ class Trainer:
         began = self._last_save = time.monotonic()
         if not self.processes.first:
             return
+        self.progress.steps += self.log.collect()
         random_tensors, random_plain = get_generator_states()
         sums = self.sums
         tensors = {
@@ -343,6 +358,7 @@ class Trainer:
         plain = {name: getattr(sums, name) for name in ("seen", "tokens", "positions", "seconds")}
         state = {"progress": asdict(self.progress), "sums": plain, "generators": random_plain}
         self.folder.save_last(ckpt.Checkpoint(tensors, state))
+        self._write_log()
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began
 

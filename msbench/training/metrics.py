@@ -1,8 +1,9 @@
-"""Metrics of a run in training: running sums, a row per epoch, and the reports to a callback.
+"""Metrics of a run in training: running sums, rows within and after epochs, and the reports to a callback.
 
 Rows are kept in the checkpoint, and the whole log is rewritten from them.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,6 +38,17 @@ class EpochRow:
         """The score that the best epoch is chosen by: the metric of the task on the validation split."""
         auroc = self.validation_macro_auroc
         return self.validation_accuracy if auroc is None else auroc
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """Means over the steps of an epoch since its previous row, or since it began."""
+
+    epoch: int
+    step: int
+    lr: float
+    train_loss: float
+    train_accuracy: float
 
 
 @dataclass
@@ -82,6 +94,41 @@ class EpochSums:
     def compute_accuracy(self, decisions: int) -> float:
         """Return the share of correct decisions, of which an example has so many."""
         return int(self.correct) / (self.seen * decisions)
+
+
+class StepLog:
+    """The sums of an epoch after every `every`-th step.
+
+    They stay on the device until `collect`, which is called where the device is waited for anyway.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._pending: list[tuple[dict[str, Any], torch.Tensor]] = []
+
+    def add(self, epoch: int, step: int, lr: float, sums: EpochSums) -> None:
+        """Copy the sums after a step, if it has a row."""
+        import torch
+
+        if step % self.every == 0:
+            copied = torch.stack((sums.loss, sums.correct.to(sums.loss.dtype)))
+            self._pending.append(({"epoch": epoch, "step": step, "lr": lr, "seen": sums.seen}, copied))
+
+    def collect(self) -> list[dict[str, Any]]:
+        """Return what was added since the last call, as plain values that `list_step_rows` takes."""
+        pending, self._pending = self._pending, []
+        plain = [(values, copied.tolist()) for values, copied in pending]
+        return [values | {"loss": loss, "correct": correct} for values, (loss, correct) in plain]
+
+
+def list_step_rows(sums: Iterable[Mapping[str, Any]], decisions: int) -> Iterator[StepRow]:
+    """Yield the rows of these sums, each over the whole epoch so far; an example has so many decisions."""
+    before: Mapping[str, Any] = {}
+    for now in sums:
+        start = before if before.get("epoch") == now["epoch"] else dict.fromkeys(now, 0)
+        loss, correct, seen = (now[name] - start[name] for name in ("loss", "correct", "seen"))
+        yield StepRow(now["epoch"], now["step"], now["lr"], loss / seen, correct / (seen * decisions))
+        before = now
 
 
 @dataclass(frozen=True)
@@ -148,3 +195,5 @@ class TrainingProgress:
     train_seconds: float = 0.0
     train_tokens: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """The sums of a `StepLog`."""

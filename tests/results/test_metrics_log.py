@@ -1,4 +1,4 @@
-"""metrics.csv: one header, a row an epoch; read as a report reads it."""
+"""metrics.csv: one header, rows within and after epochs; read as a report reads it."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from msbench.results.metrics_log import parse_number, read_log, write_log
-from msbench.training.metrics import EpochRow
+from msbench.results.metrics_log import parse_number, read_log, select_epochs, write_log
+from msbench.training.metrics import EpochRow, StepRow
 
 
 def row(epoch: int, auroc: float | None = None) -> EpochRow:
     return EpochRow(epoch, 10 * epoch, 1e-3, 1 / 3, 0.5, 0.25, 0.75, 2.0, 1000.0, 0.1, auroc)
 
 
-def write(folder: Path, *rows: EpochRow) -> None:
+def write(folder: Path, *rows: EpochRow | StepRow) -> None:
     write_log(folder, [asdict(each) for each in rows])
 
 
@@ -49,6 +49,23 @@ def test_logs_are_read_as_they_were_written(tmp_path: Path) -> None:
     rows, problem = read_log(tmp_path)
     assert problem == ""
     assert [row["validation_accuracy"] for row in rows] == ["0.25", "0.5"]
+
+
+def test_rows_within_an_epoch_stand_before_its_own(tmp_path: Path) -> None:
+    steps = [StepRow(epoch, step, 1e-3, 2.0, 0.5) for epoch, step in ((0, 5), (1, 15), (1, 20))]
+    write(tmp_path, steps[0])
+    assert (select_epochs(read_log(tmp_path)[0]), len(read_log(tmp_path)[0])) == ((), 1)
+    write(tmp_path, *steps, row(1), row(2))
+    rows, problem = read_log(tmp_path)
+    found = [(each["epoch"], each["step"], each["validation_loss"]) for each in rows]
+    assert found == [
+        ("0", "5", ""),
+        ("1", "10", "0.25"),
+        ("1", "15", ""),
+        ("1", "20", ""),
+        ("2", "20", "0.25"),
+    ]
+    assert ([each["step"] for each in select_epochs(rows)], problem) == (["10", "20"], "")
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from msbench import models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset
 from msbench.errors import CheckpointError, Diverged, Interrupted
+from msbench.results.metrics_log import LogRows, read_log, select_epochs
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.batches import BatchLoader
 from msbench.training.checkpoint import Checkpoint, load_weights
 from msbench.training.evaluation import predict
 from msbench.training.loop import Trainer, make_fabric
-from msbench.training.metrics import EpochRow, ProgressCallback
+from msbench.training.metrics import EpochRow, EpochSums, ProgressCallback, StepLog, list_step_rows
 from msbench.training.optimizer import make_parameter_groups
 from msbench.training.signals import SignalFlag
 from msbench.training.step import FiniteCheck, check_finite, compute_loss
@@ -241,8 +242,71 @@ def test_the_log_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         part.run()
     trainer(spec, tmp_path).run()
-    lines = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
+    rows, problem = read_log(tmp_path)
+    assert ([row["epoch"] for row in select_epochs(rows)], problem) == (["0", "1", "2"], "")
+
+
+def read_rows(folder: Path) -> LogRows:
+    """The rows of the log without what depends on the machine."""
+    rows, _ = read_log(folder)
+    return [{name: row[name] for name in row if name not in ("seconds", "tokens_per_second")} for row in rows]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_rows_within_epochs_survive_a_stop_and_a_kill(tiny: Suite, tmp_path: Path, every: int) -> None:
+    spec = spec_of(tiny, "mamba", "data.train=64", f"train.log_every={every}")  # batches of one size
+    assert spec.digest == spec_of(tiny, "mamba", "data.train=64").digest
+    trainer(spec, tmp_path / "whole").run()
+    for step in (5, 8, 15):
+        part = trainer(spec, tmp_path / "broken", flag := SignalFlag())
+        part.after_step = stop_at(step, flag)
+        with pytest.raises(Interrupted):
+            part.run()
+    part = trainer(spec, tmp_path / "broken")
+    part.callback = KillAfter(1)
+    with pytest.raises(Killed):
+        part.run()
+    trainer(spec, tmp_path / "broken").run()
+    rows = read_rows(tmp_path / "whole")
+    assert read_rows(tmp_path / "broken") == rows
+    within = [row for row in rows if not row["validation_loss"]]
+    assert [int(row["step"]) for row in within] == list(range(every, 25, every))
+    assert [row["epoch"] for row in within] == [str((int(row["step"]) - 1) // 8) for row in within]
+    if every == 1:
+        for epoch, whole in enumerate(select_epochs(rows)):
+            losses = [float(row["train_loss"]) for row in within if row["epoch"] == str(epoch)]
+            assert float(whole["train_loss"]) == pytest.approx(np.mean(losses), rel=1e-9)
+
+
+def test_a_run_without_a_setting_logs_about_a_hundred_rows(tiny: Suite, tmp_path: Path) -> None:
+    spec = spec_of(tiny, "mamba", "train.batch_size=1", "train.max_steps=150")
+    trainer(spec, tmp_path).run()
+    assert len([row for row in read_rows(tmp_path) if not row["validation_loss"]]) == 75
+
+
+def test_a_row_is_copied_without_reading_the_device() -> None:
+    log = StepLog(2)
+    sums = EpochSums.make_zero(torch.device("meta"))  # which has no values to read
+    for step in range(5):
+        log.add(0, step, 0.1, sums)
+    with pytest.raises(RuntimeError, match="meta"):
+        log.collect()
+
+
+def test_rows_are_means_since_the_row_before() -> None:
+    names = ("epoch", "step", "lr", "loss", "correct", "seen")
+    sums = [dict(zip(names, each, strict=True)) for each in ((0, 2, 1, 6.0, 3, 4), (0, 4, 1, 8.0, 7, 8))]
+    later = dict(zip(names, (1, 6, 1, 3.0, 1, 2), strict=True))
+    rows = [(row.train_loss, row.train_accuracy) for row in list_step_rows([*sums, later], 2)]
+    assert rows == [(1.5, 3 / 8), (0.5, 0.5), (1.5, 0.25)]
+
+
+def test_a_run_that_diverges_in_its_first_epoch_has_a_log(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "mamba"), tmp_path)
+    run.after_step = lambda step: run.module.head.weight.data.fill_(float("nan")) if step == 4 else None
+    with pytest.raises(Diverged):
+        run.run()
+    assert [row["step"] for row in read_rows(tmp_path)] == ["1", "2", "3", "4"]
 
 
 def test_best_so_far_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:

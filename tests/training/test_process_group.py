@@ -1,6 +1,5 @@
 """Two processes that train together: the numbers of one, and one end for both whatever happens to either."""
 
-import csv
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from msbench.config import RunSpec
 from msbench.errors import CheckpointError, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results import store
+from msbench.results.metrics_log import LogRows, read_log, select_epochs
 from msbench.results.record import RunRecord
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.suite import load_suite, resolve_specs
@@ -283,9 +283,11 @@ def found(folder: Path, rank: int) -> dict[str, Any]:
     return loaded
 
 
-def log(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "metrics.csv", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+def log(folder: Path) -> LogRows:
+    rows, problem = read_log(folder)
+    assert not problem
+    assert len(rows) > len(select_epochs(rows)), "there are rows within epochs"
+    return select_epochs(rows)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

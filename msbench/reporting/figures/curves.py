@@ -24,7 +24,7 @@ from msbench.reporting.figures.style import (
     set_title,
     thin_lines,
 )
-from msbench.results.metrics_log import Epochs, parse_number
+from msbench.results.metrics_log import LogRows, parse_number, select_epochs
 from msbench.results.record import RunRecord
 
 
@@ -45,7 +45,7 @@ class CurvePoint(FigureRow):
     validation: float | None
 
 
-def collect_points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurvePoint, ...]:
+def collect_points(series: Iterable[Series], logs: Mapping[str, LogRows]) -> tuple[CurvePoint, ...]:
     """Return a point for every epoch of every run's log, then for every epoch of the mean of a model."""
     found: list[CurvePoint] = []
     for each in series:
@@ -60,9 +60,9 @@ def collect_points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tupl
     return tuple(found)
 
 
-def _list_epochs(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint]:
+def _list_epochs(series: Series, record: RunRecord, rows: LogRows) -> list[CurvePoint]:
     key = series.metric.replace("test_", "validation_", 1)
-    if not any(parse_number(row, key) is not None for row in epochs):
+    if not any(parse_number(row, key) is not None for row in select_epochs(rows)):
         return []
     return [
         CurvePoint(
@@ -75,7 +75,7 @@ def _list_epochs(series: Series, record: RunRecord, epochs: Epochs) -> list[Curv
             train_loss=parse_number(row, "train_loss"),
             validation=None if (value := parse_number(row, key)) is None else series.scale * value,
         )
-        for row in epochs
+        for row in select_epochs(rows)
     ]
 
 

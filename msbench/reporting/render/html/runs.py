@@ -14,7 +14,7 @@ from msbench.config.differences import flatten
 from msbench.reporting.render.formatting import number_repeats
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS, Report
 from msbench.results import store
-from msbench.results.metrics_log import Epochs, parse_number, read_log
+from msbench.results.metrics_log import LogRows, parse_number, read_log
 from msbench.results.record import RUN_ID, RunRecord, describe_scored_classes
 from msbench.runs.reproduce import Reproduction, ReproductionBuilder
 
@@ -67,7 +67,7 @@ class RunSection:
     anchor: str
     record: RunRecord
     again: Reproduction
-    epochs: Epochs
+    epochs: LogRows
     environment: SharedFacts
     sources: SharedFacts
     cells: tuple[tuple[str, str], ...] = ()
