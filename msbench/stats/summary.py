@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msbench.stats.proportion import Interval, check_confidence
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -26,6 +28,22 @@ class Pooled:
 def compute_sd(values: Sequence[float]) -> float | None:
     """Return the sample standard deviation (divisor n - 1), or None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def compute_mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+    """Return the interval of the mean by Student's t with n - 1 degrees of freedom; None below two values."""
+    check_confidence(confidence)
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    half = (
+        float(stdtrit(len(values) - 1, (1 + confidence) / 2))
+        * statistics.stdev(values)
+        / math.sqrt(len(values))
+    )
+    mean = statistics.fmean(values)
+    return Interval(mean - half, mean + half)
 
 
 def summarise(values: Iterable[float]) -> Summary:

@@ -28,6 +28,7 @@ from msbench.reporting.figures.style import (
 )
 from msbench.reporting.render.formatting import make_safe, make_stem, number_repeats
 from msbench.reporting.tables.cells import Report, Table
+from msbench.reporting.tables.ranking import INTERVALS, rank_models
 from msbench.results.files import encode_csv, write_files
 from msbench.results.metrics_log import read_log
 from msbench.results.mixing_documents import read_distances
@@ -39,6 +40,7 @@ Folder = Callable[[RunRecord], Path]
 """A function from a record to the folder with the files of its run."""
 Drawn = tuple[Sequence[Any], Sequence[str]]
 """Rows, and notes on what is missing from them."""
+PARETO = "The broken line joins the models that none surpasses at less cost."
 SEED_BARS = "Bars are one standard deviation over seeds; a single seed has none."
 
 
@@ -98,15 +100,21 @@ class Kind:
 
     title: str
     description: str
-    data: Callable[[Sequence[Series], Folder], Drawn]
+    data: Callable[[Table, Sequence[Series], Folder], Drawn]
     draw: Callable[[Sequence[Any], Mapping[str, SeriesStyle]], Figure]
     reason: str
+
+
+def _rank_results(table: Table) -> Drawn:
+    rankings = rank_models(table)
+    rows = [row for each in rankings for row in (*each.rows, *each.rules)]
+    return rows, [clean(note) for each in rankings for note in each.notes]
 
 
 def _read_curves(series: Sequence[Series], folder: Folder) -> Drawn:
     logs = {identity: read_log(path) for identity, path in _list_folders(series, folder).items()}
     rows = curves.collect_points(series, {identity: epochs for identity, (epochs, _) in logs.items()})
-    return rows, [problem for _, problem in logs.values() if problem]
+    return rows, [*curves.describe_beyond(rows), *(problem for _, problem in logs.values() if problem)]
 
 
 def _read_mixing(series: Sequence[Series], folder: Folder) -> Drawn:
@@ -126,25 +134,34 @@ def _list_folders(series: Sequence[Series], folder: Folder) -> dict[str, Path]:
 
 
 KINDS: Mapping[str, Kind] = {
+    "results": Kind(
+        "results",
+        "Measured as dots, reported as diamonds, trivial rules as lines; the best model is on top."
+        f" {INTERVALS} Small dots are single seeds; an arrow points to one beyond the scale.",
+        lambda table, *_: _rank_results(table),
+        accuracy.draw_results,
+        "no model has a measured result",
+    ),
     "curves": Kind(
         "learning curves",
-        "Metric on the validation split and loss in training after each epoch. Thin lines are seeds, thick"
-        " ones their mean; a run that failed ends in a cross.",
-        _read_curves,
+        "Metric on the validation split after each epoch (in training, if there is but one) and loss in"
+        " training. Thin lines are seeds, thick ones their mean; of many models only means are shown. A run"
+        " that failed ends in a cross, and one beyond the scale in an arrow.",
+        lambda _, *given: _read_curves(*given),
         curves.draw_curves,
         "no run has a log of epochs",
     ),
     "parameters": Kind(
         "accuracy against parameters",
-        f"What each model reaches on the test split against its number of parameters. {SEED_BARS}",
-        lambda series, _: accuracy.compare_parameters(series),
+        f"What each model reaches on the test split against its number of parameters. {PARETO} {SEED_BARS}",
+        lambda _, series, __: accuracy.compare_parameters(series),
         accuracy.draw_parameters,
         "no model has both a measured number and a number of parameters",
     ),
     "time": Kind(
         "accuracy against training time",
-        f"What each model reaches on the test split against the time that it trained. {SEED_BARS}",
-        lambda series, _: accuracy.compare_times(series),
+        f"What each model reaches on the test split against the time that it trained. {PARETO} {SEED_BARS}",
+        lambda _, series, __: accuracy.compare_times(series),
         accuracy.draw_time,
         "no model has both a measured number and a time of training",
     ),
@@ -152,7 +169,7 @@ KINDS: Mapping[str, Kind] = {
         "reported against measured",
         "Numbers as reported, across, and as measured, upwards; on the line both are equal. Bars are one"
         " standard deviation; a single seed has none.",
-        lambda series, _: accuracy.pair_with_reported(series),
+        lambda _, series, __: accuracy.pair_with_reported(series),
         accuracy.draw_reported,
         "no cell has both a reported and a measured number",
     ),
@@ -160,7 +177,7 @@ KINDS: Mapping[str, Kind] = {
         "mean mixing distance by layer",
         "Mean mixing distance of each layer, the first on the left. Thin lines are seeds, thick ones their"
         " mean with bars of one standard deviation over them.",
-        _read_mixing,
+        lambda _, *given: _read_mixing(*given),
         mixing.draw_layers,
         "no run has a measured mixing distance; `msbench mixing` measures it",
     ),
@@ -168,7 +185,7 @@ KINDS: Mapping[str, Kind] = {
         "where the states start",
         "Poles |exp(Δ A)| of the first layer before training, a row a stream, the finest on top: 0 forgets at"
         " once, 1 never.",
-        lambda series, _: initialisation.collect_dots(series),
+        lambda _, series, __: initialisation.collect_dots(series),
         initialisation.draw_dots,
         "no run is of a model with the states of MS-SSM",
     ),
@@ -202,7 +219,7 @@ def _make_figure(
     kind = KINDS[name]
     # Panels are in the order of the columns, not of the first results.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
-    rows, notes = kind.data(in_order, folder)
+    rows, notes = kind.data(table, in_order, folder)
     return FigureFile(
         stem=f"{make_stem(table.id)}-{name}",
         title=f"{clean(table.heading)}: {kind.title}",

@@ -1,34 +1,49 @@
-"""Result of a model against its number of parameters, its training time, and the reported number.
+"""Results of models in their order, and against parameters, training time and the reported number.
 
 Times are compared within one class of hardware: the GPU of the same name, or the CPU of the same name with
 as many threads. The class with most runs of a task is drawn and the others are listed in notes.
 """
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from msbench.console import format_count
-from msbench.reporting.figures.series import FigureRow, Series, clean, fold, group
+from msbench.reporting.figures.series import FigureRow, Series, clean, fold, group, shorten
 from msbench.reporting.figures.style import (
+    BARS,
+    COLOURS,
     INK,
+    MANY,
+    WIDTH,
     SeriesStyle,
     draw_point,
     format_axis_label,
+    label_points,
     make_task_panels,
     scale_axis,
 )
 from msbench.reporting.tables.cells import Column
 from msbench.reporting.tables.notes import format_run_count
+from msbench.reporting.tables.ranking import (
+    RankedResult,
+    Ranking,
+    find_range,
+    group_rankings,
+    parse_reported,
+)
 from msbench.results.record import RunRecord
 from msbench.stats.summary import compute_sd
 
 SEVERAL = "several machines"
+ROW = 0.17
+"""Height of a row in a plot of results in inches."""
+HOLLOW: Mapping[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.9, "markersize": 4.5}
 TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
 SQUARES = ((4, 3, 2.05), (1, 2, 2.9), (0, 1, 3.4))
 """For more panels than the first number: the panels per row, and the height of one in inches."""
@@ -148,17 +163,137 @@ def choose_time_unit(seconds: Iterable[float]) -> tuple[float, str]:
 def _draw_costs(
     found: Sequence[AccuracyPoint], styles: Mapping[str, SeriesStyle], label: str, unit: float
 ) -> Figure:
-    figure, panels = make_task_panels(found, styles, lines=False)
+    names = {point.name for point in found}
+    figure, panels = make_task_panels(
+        found, styles, legend=False, sizes=((1, 1 if len(names) > MANY else 2, 2.9), (0, 1, 3.2)), wide=True
+    )
+    width = 34 if len(panels) > 1 and len(names) <= MANY else 70
     for axes, points in panels:
+        values = [point.value for point in points]
+        spread = max(values) - min(values)
+        # A wide bar, such as that of a model of which one seed learned nothing, may go beyond the scale.
+        narrow = [
+            (point.value, point.sd) for point in points if point.sd and (point.sd <= spread / 2 or not spread)
+        ]
+        low, high = find_range(values, [value + sign * sd for value, sd in narrow for sign in (-1, 1)])
+        room = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
         for point in points:
             spreads = (None if point.cost_sd is None else point.cost_sd / unit, point.sd)
-            draw_point(axes, (point.cost / unit, point.value), spreads, styles[point.name])
+            place = point.cost / unit, min(max(point.value, low - room), high + room)
+            draw_point(axes, place, spreads, styles[point.name])
+        best = find_pareto((point.cost / unit, point.value) for point in points)
+        axes.plot(*zip(*best, strict=True), "--", color=INK, linewidth=0.8, alpha=0.6, zorder=0, gid="pareto")
         scale_axis(axes, [point.cost / unit for point in points])
         where = points[0].hardware
-        axes.set_xlabel(f"{label}\n{fold(f'on {where}', 34)}" if where else label)
+        axes.set_xlabel(f"{label}\n{fold(f'on {where}', width)}" if where else label)
         axes.set_ylabel(format_axis_label(points[0].unit, before="test"))
         axes.margins(0.12)
+        axes.set_ylim(low - room, high + room)
+    figure.draw_without_rendering()
+    for axes, points in panels:
+        low, high = axes.get_ylim()
+        label_points(
+            axes,
+            [
+                (
+                    styles[point.name].label
+                    + ("" if low <= point.value <= high else f" ({point.value:.4g})"),
+                    (point.cost / unit, min(max(point.value, low), high)),
+                )
+                for point in points
+            ],
+        )
     return figure
+
+
+def find_pareto(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points (cost, value) such that no other has as much value at as little cost."""
+    found: list[tuple[float, float]] = []
+    for cost, value in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not found or value > found[-1][1]:
+            found.append((cost, value))
+    return found
+
+
+def draw_results(found: Sequence[RankedResult], styles: Mapping[str, SeriesStyle]) -> Figure:  # noqa: ARG001
+    """Draw a panel per task: models downwards, the best on top, with intervals; rules as lines."""
+    rankings = group_rankings(found)
+    columns = min(2, len(rankings))
+    across = [rankings[at : at + columns] for at in range(0, len(rankings), columns)]
+    heights = [ROW * max(len(each.rows) for each in row) + 0.75 for row in across]
+    figure = Figure(figsize=(WIDTH, sum(heights)))
+    panels = list(figure.subplots(len(across), columns, squeeze=False, height_ratios=heights).flat)
+    for spare in panels[len(rankings) :]:
+        spare.remove()
+    for axes, ranking in zip(panels, rankings, strict=False):
+        _draw_ranking(axes, ranking)
+    return figure
+
+
+def _draw_ranking(axes: Axes, ranking: Ranking) -> None:
+    scale = ranking.scale
+    for at, row in enumerate(ranking.rows):
+        if row.low is not None and row.high is not None and row.measured is not None:
+            ends = [[row.measured - row.low], [row.high - row.measured]]
+            axes.errorbar(row.measured, at, xerr=ends, fmt="none", ecolor=COLOURS[0], **BARS)
+        # Below the bar, which would hide them.
+        axes.plot(row.seeds, [at + 0.28] * len(row.seeds), ".", color=COLOURS[0], markersize=2.5, gid="seeds")
+        for far in (value for value in row.seeds if not scale.has(value)):
+            _point_beyond(axes, ranking, far, at + 0.28)
+        if row.measured is not None:
+            place = min(max(row.measured, scale.low), scale.high)
+            axes.plot(place, at, "o", color=COLOURS[0], clip_on=False, zorder=3, gid="measured")
+        if row.reported is not None:
+            axes.plot(row.reported, at, "D", markeredgecolor=INK, zorder=4, gid="reported", **HOLLOW)
+        if row.failed:
+            axes.annotate(
+                row.failed, (1, at), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=6
+            )
+    _draw_lines(axes, ranking)
+    axes.set(xlim=(scale.low, scale.high), ylim=(len(ranking.rows) - 0.4, -0.6))
+    axes.set_yticks(range(len(ranking.rows)), [shorten(row.name, 28) for row in ranking.rows])
+    axes.set_xticks(scale.ticks)
+    axes.set_xlabel(format_axis_label(ranking.unit, before="test"))
+    axes.grid(axis="y", visible=False)
+
+
+def _point_beyond(axes: Axes, ranking: Ranking, value: float, at: float) -> None:
+    """Draw an arrow at the end of the scale, with the value of a seed that lies beyond it."""
+    scale = ranking.scale
+    marker, end, shift, side = (
+        ("<", scale.low, 5, "left") if value < scale.low else (">", scale.high, -5, "right")
+    )
+    axes.plot(end, at, marker, color=COLOURS[1], markersize=4, clip_on=False, zorder=3, gid="beyond")
+    axes.annotate(
+        ranking.format(value),
+        (end, at),
+        xytext=(shift, 0),
+        textcoords="offset points",
+        ha=side,
+        va="center",
+        fontsize=6,
+    )
+
+
+def _draw_lines(axes: Axes, ranking: Ranking) -> None:
+    """Draw the lines of rules with their names above the panel, and its title above these."""
+    level, before, levels = 0, -1.0, 0
+    for name, value in ranking.lines:
+        place = ranking.scale.place(value)
+        # Names of lines that are near each other stand on two levels.
+        level, before = (1 - level if place - before < 0.35 else 0), place
+        levels = max(levels, level + 1)
+        axes.axvline(value, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
+        axes.annotate(
+            f"{shorten(name, 24)} {ranking.format(value)}",
+            (value, 1.0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(0, 2 + 8 * level),
+            textcoords="offset points",
+            ha="center" if place < 0.85 else "right",
+            fontsize=6,
+        )
+    axes.set_title(shorten(ranking.label, 40), pad=4 + 9 * levels)
 
 
 @dataclass(frozen=True)
@@ -183,21 +318,13 @@ def pair_with_reported(series: Iterable[Series]) -> tuple[tuple[ReportedPair, ..
         cell = each.cell
         if not cell.reported or cell.measured is None:
             continue
-        reported = _parse_number(cell.reported)
+        reported = parse_reported(cell.reported)
         if reported is None:
             notes.append(f"{each.place}: not shown: '{clean(cell.reported)}' is reported, which is no number")
             continue
-        numbers = (reported, _parse_number(cell.reported_sd), cell.measured, cell.sd, cell.n)
+        numbers = (reported, parse_reported(cell.reported_sd), cell.measured, cell.sd, cell.n)
         found.append(ReportedPair(*each.labels, *numbers, cell.run_ids))
     return tuple(found), tuple(notes)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def draw_reported(found: Sequence[ReportedPair], styles: Mapping[str, SeriesStyle]) -> Figure:

@@ -19,13 +19,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox, BboxBase
 
 from msbench.reporting.figures.series import group, name_in_legend, shorten
 from msbench.reporting.tables.cells import UNITS
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 """Tol's bright scheme, distinguishable for colour-blind readers; markers and line styles differ too."""
-INK = "#000000"
+INK, GROUND = "#000000", "#ffffff"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 BARS: Mapping[str, Any] = {"elinewidth": 0.9, "capthick": 0.9, "capsize": 2.0}
 STYLE: Mapping[str, Any] = {
@@ -64,7 +65,7 @@ UNDATED: Mapping[Format, Mapping[str, None]] = {
 }
 """The metadata of each format on date and software, which are left out of the files."""
 FORMATS: tuple[Format, ...] = tuple(UNDATED)
-PAINT = {INK: "currentColor"} | {
+PAINT = {INK: "currentColor", GROUND: f"var(--ground, {GROUND})"} | {
     colour: f"var(--series-{number}, {colour})" for number, colour in enumerate(COLOURS, 1)
 }
 SVG_ROOT = {
@@ -87,6 +88,20 @@ AXIS = {
 STEPS = (1, 2, 2.5, 5, 10)
 MANY = 6
 """With more names than this, lines are thinner."""
+NEAR = 4
+"""Distance of a name from its point in pixels."""
+SIDES = (
+    *((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1)),
+    *((0.5, 1), (-0.5, 1), (0.5, -1), (-0.5, -1)),
+)
+"""Where a name may stand, right and above: first where error bars do not cross it."""
+LEADER = {
+    "arrowstyle": "-",
+    "linewidth": 0.4,
+    "alpha": 0.6,
+    "shrinkA": 0,
+    "shrinkB": 2,
+}
 LEGEND_LINE = 0.17
 """Height of a line of the legend in inches."""
 
@@ -128,12 +143,15 @@ def assign_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
 
 
 def make_panels(
-    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
+    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1, wide: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure of `count` axes, at most `columns` per row, with a legend of `entries` below them."""
+    """Make a figure of `count` axes, at most `columns` per row, with a legend of `entries` below them.
+
+    One with a single column is narrow, unless it is `wide`.
+    """
     columns = min(count, columns)
     rows = math.ceil(count / columns)
-    width = NARROW if columns == 1 else WIDTH
+    width = NARROW if columns == 1 and not wide else WIDTH
     across = _count_legend_columns(entries, width)
     below = LEGEND_LINE * math.ceil(len(entries) / across) + 0.1 if entries else 0.0
     figure = Figure(figsize=(width, rows * height + below))
@@ -151,20 +169,22 @@ def make_task_panels(
     styles: Mapping[str, SeriesStyle],
     *,
     lines: bool = True,
+    legend: bool = True,
+    wide: bool = False,
     sizes: Sequence[tuple[int, int, float]] = ((0, 2, 2.1),),
 ) -> tuple[Figure, list[tuple[Axes, list[Point]]]]:
-    """Make a figure with a titled panel per task and a legend; return it, and each panel with its points.
+    """Make a figure with a titled panel per task; return it, and each panel with its points.
 
     `found` are rows with `task`, `label` and `name`. For more panels than the first number of one of `sizes`
     there are so many per row, of this height in inches.
     """
     points: Sequence[Any] = found
     tasks = group(((point.task, point.label, getattr(point, "unit", "")), point) for point in points)
-    entries = [styles[name] for name in dict.fromkeys(point.name for point in points)]
+    entries = [styles[name] for name in dict.fromkeys(point.name for point in points) if legend]
     if not lines:
         entries = [replace(style, line="") for style in entries]
     columns, height = next((columns, height) for more, columns, height in sizes if len(tasks) > more)
-    figure, axes = make_panels(len(tasks), entries, columns, height=height)
+    figure, axes = make_panels(len(tasks), entries, columns, height=height, wide=wide)
     for panel, (_, label, _) in zip(axes, tasks, strict=True):
         set_title(panel, label)
     return figure, list(zip(axes, tasks.values(), strict=True))
@@ -189,6 +209,51 @@ def draw_point(
         markersize=5.5,
         **BARS,
     )
+
+
+def label_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Write names next to points, in a figure that is laid out, so that none covers a point or another name.
+
+    A name that has no room next to its point stands further away, with a line to it.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "axes that are drawn are in a figure"
+    pixel = 72 / figure.dpi
+    places = [tuple(axes.transData.transform(place)) for _, place in points]
+    taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    frame = axes.get_window_extent()
+    for (name, point), place in sorted(zip(points, places, strict=True), key=lambda pair: pair[1]):
+        text = axes.text(place[0], place[1], name, transform=None, fontsize=6, ha="center", va="center")
+        box = text.get_window_extent()
+        text.remove()
+        shifts = list(_list_shifts(box.width / 2, box.height / 2))
+        free = (pair for pair in shifts if _has_room(box.translated(*pair[1]), frame, taken))
+        more, shift = next(free, shifts[0])
+        taken.append(box.translated(*shift))
+        axes.annotate(
+            name,
+            point,
+            xytext=(shift[0] * pixel, shift[1] * pixel),
+            textcoords="offset points",
+            fontsize=6,
+            ha="center",
+            va="center",
+            arrowprops=LEADER if more else None,
+            bbox={"facecolor": GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+            in_layout=False,
+        )
+
+
+def _has_room(box: BboxBase, frame: BboxBase, taken: Sequence[BboxBase]) -> bool:
+    inside = frame.contains(*box.min) and frame.contains(*box.max)
+    return inside and not box.count_overlaps(taken)
+
+
+def _list_shifts(width: float, height: float) -> Iterator[tuple[int, tuple[float, float]]]:
+    """Yield additional distances of a name of this half size from its point, and its shift, in pixels."""
+    for more in (0, 8, 14, 20, 28, 38, 50, 64, 80, 105, 135):
+        for across, up in SIDES:
+            yield more, (across * (width + NEAR + more), up * (height + NEAR + more))
 
 
 def draw_runs(

@@ -18,6 +18,7 @@ from msbench.reporting.figures.accuracy import (
     draw_parameters,
     draw_reported,
     draw_time,
+    find_pareto,
     name_hardware,
     pair_with_reported,
 )
@@ -148,8 +149,45 @@ def test_the_hardware_below_a_panel_stays_clear_of_its_neighbour(name: str) -> N
     assert 0 <= first.x0 < first.x1 < second.x0 < second.x1 <= figure.bbox.width
 
 
+def test_the_line_joins_what_none_surpasses_at_less_cost() -> None:
+    points = [(3.0, 50.0), (1.0, 40.0), (2.0, 39.0), (3.0, 55.0), (4.0, 55.0), (9.0, 60.0)]
+    assert find_pareto(points) == [(1.0, 40.0), (3.0, 55.0), (9.0, 60.0)]
+    made = table({f"M{cost}": [cell(f"m{cost}", measured=value)] for cost, value in points[1:]})
+    records = [record(f"m{cost}", parameters=int(1000 * cost)) for cost, _ in points[1:]]
+    axes = drawn(compare_parameters(series_in(made, records))[0], draw_parameters).axes[0]
+    [line] = [each for each in axes.get_lines() if each.get_gid() == "pareto"]
+    assert points_of(line) == [(1000.0, 40.0), (3000.0, 55.0), (9000.0, 60.0)]
+
+
+def test_names_cover_neither_points_nor_names() -> None:
+    cells = {f"model-{at}": [cell(f"m{at}", measured=50.0 + at % 3)] for at in range(20)}
+    records = [record(f"m{at}", parameters=1000 + at) for at in range(20)]
+    rows, _ = compare_parameters(series_in(table(cells), records))
+    with apply_style():
+        figure = draw_parameters(rows, assign_styles(each.name for each in rows))
+        figure.draw_without_rendering()
+        [axes] = figure.axes
+        boxes = [text.get_window_extent() for text in axes.texts]
+        frame = axes.get_window_extent()
+        points = [axes.transData.transform((row.cost, row.value)) for row in rows]
+    assert len(boxes) == 20
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+    assert not any(box.contains(*point) for box in boxes for point in points)
+    assert all(frame.contains(*corner) for box in boxes for corner in (box.min, box.max))
+
+
+def test_a_model_far_from_the_others_does_not_flatten_the_axis() -> None:
+    values = {"A": 80.0, "B": 81.0, "C": 82.0, "D": 81.5, "E": 80.5, "F": 82.5, "lost": 10.0}
+    made = table({name: [cell(name, measured=value)] for name, value in values.items()})
+    rows, _ = compare_parameters(series_in(made, [record(name) for name in values]))
+    [axes] = drawn(rows, draw_parameters).axes
+    low, high = axes.get_ylim()
+    assert 75 < low < 80 < 82.5 < high < 85
+    assert "lost (10)" in [text.get_text() for text in axes.texts]
+
+
 @pytest.mark.parametrize("draw", [draw_parameters, draw_time])
-def test_one_panel_a_task_and_one_entry_a_model(draw: Any) -> None:
+def test_one_panel_a_task_and_one_name_a_point(draw: Any) -> None:
     columns = [
         column(f"t{number}", f"Task {number}", unit) for number, unit in enumerate(("percent", "auroc"))
     ]
@@ -159,8 +197,8 @@ def test_one_panel_a_task_and_one_entry_a_model(draw: Any) -> None:
     figure = drawn(rows, draw)
     assert [axes.get_title() for axes in figure.axes] == ["Task 0", "Task 1"]
     assert [axes.get_ylabel() for axes in figure.axes] == ["test accuracy (%)", "test macro AUROC"]
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["A", "B"]
+    assert not figure.legends, "the names stand at the points"
+    assert all([text.get_text() for text in axes.texts] == ["A", "B"] for axes in figure.axes)
     assert [len(containers(figure, panel)) for panel in (0, 1)] == [2, 2]
 
 

@@ -73,7 +73,7 @@ def stems(found: Sequence[FigureFile]) -> list[str]:
     return [each.stem for each in found if not each.reason]
 
 
-ALL = [f"small-{kind}" for kind in ("curves", "parameters", "time", "reported", "mixing")]
+ALL = [f"small-{kind}" for kind in WITHOUT_MODELS]
 
 
 @pytest.mark.parametrize(("names", "seeds"), [(NAMES[:1], 1), (NAMES, 2)])
@@ -106,6 +106,7 @@ def test_figures_without_data_have_a_reason_and_no_files(tmp_path: Path) -> None
     found = make_figures(nothing)
     assert [each.stem for each in found] == ALL
     assert [each.reason for each in found] == [
+        "no model has a measured result",
         "no run has a log of epochs",
         "no model has both a measured number and a number of parameters",
         "no model has both a measured number and a time of training",
@@ -113,9 +114,9 @@ def test_figures_without_data_have_a_reason_and_no_files(tmp_path: Path) -> None
         "no run has a measured mixing distance; `msbench mixing` measures it",
     ]
     assert write_figures(found, tmp_path / "out") == []
-    assert describe_figures(found)[0] == "no figure small-curves: no run has a log of epochs"
+    assert describe_figures(found)[1] == "no figure small-curves: no run has a log of epochs"
     again = make_figures(replace(nothing, tables=nothing.tables * 2))
-    assert describe_figures(again)[0] == (
+    assert describe_figures(again)[1] == (
         "no figure small-curves, small-curves-2: no run has a log of epochs"
     )
     assert not (tmp_path / "out").exists()
@@ -132,8 +133,8 @@ def test_runs_on_other_hardware_are_in_the_caption() -> None:
 def test_a_model_looks_alike_everywhere_and_files_have_their_own_names(tmp_path: Path) -> None:
     made = finished(["Mamba", "MS-SSM"], tmp_path)
     again = table({"MS-SSM": made.tables[0].rows[1].cells}, COLUMNS)
-    one, two = make_figures(replace(made, tables=(*made.tables, again)), ["parameters"])
-    assert [one.stem, two.stem] == ["small-parameters", "small-parameters-2"]
+    one, two = make_figures(replace(made, tables=(*made.tables, again)), ["curves"])
+    assert [one.stem, two.stem] == ["small-curves", "small-curves-2"]
     looks = [
         {
             text.get_text(): line.get_color()
@@ -215,7 +216,7 @@ def test_the_command_writes_them_without_torch(tiny: Suite, tiny_file: Path, tmp
     assert "no figure tiny-reported: no cell has both" in done.stderr
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {
-        f"tiny-{kind}.{suffix}" for kind in WITHOUT_MODELS[:3] for suffix in ("csv", "pdf", "png", "svg")
+        f"tiny-{kind}.{suffix}" for kind in WITHOUT_MODELS[:4] for suffix in ("csv", "pdf", "png", "svg")
     }
 
 
@@ -289,7 +290,7 @@ def test_no_backend_is_looked_for(backend: str, tiny: Suite, tiny_file: Path, tm
     recorded(tiny, tmp_path / "results")
     done = draw(tiny_file, tmp_path / "results", tmp_path, MPLBACKEND=backend)
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "out").glob("*.svg"))) == 3
+    assert len(list((tmp_path / "out").glob("*.svg"))) == 4
 
 
 def test_unreadable_settings_of_matplotlib_are_one_message(
