@@ -97,7 +97,8 @@ def write_page(
     from msbench.reporting.render.html.page import PAGE_NAME, render_page
     from msbench.reporting.render.html.runs import gather_runs
 
-    pictures = [each for each in drawn if not each.reason]
+    # The page has its own plots of results, which fit any screen.
+    pictures = [each for each in drawn if not each.reason and each.kind != "results"]
     page = render_page(report, gather_runs(report, names), made=datetime.now(UTC), figures=pictures)
     return write_files({PAGE_NAME: page}, out)
 

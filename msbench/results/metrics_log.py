@@ -46,7 +46,12 @@ def read_log(folder: Path) -> tuple[LogRows, str]:
 
 def select_epochs(rows: LogRows) -> LogRows:
     """Return the rows of whole epochs."""
-    return tuple(row for row in rows if row.get(OF_EPOCHS) != "")
+    return tuple(filter(is_whole, rows))
+
+
+def is_whole(row: Mapping[str, str]) -> bool:
+    """Return True for the row of a whole epoch."""
+    return row.get(OF_EPOCHS) != ""
 
 
 def _has_epoch(row: Mapping[str, str]) -> bool:

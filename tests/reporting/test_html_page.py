@@ -15,8 +15,9 @@ from msbench.errors import ConfigError
 from msbench.reporting.command import write_page
 from msbench.reporting.figures import FigureFile
 from msbench.reporting.render import formatting
-from msbench.reporting.render.html.page import render_page
+from msbench.reporting.render.html.page import describe_outcome, render_page
 from msbench.reporting.render.html.runs import GatheredRuns, gather_runs
+from msbench.reporting.tables.cells import Cell, ClaimStanding, Column, Row, Table
 
 
 @pytest.fixture
@@ -58,11 +59,11 @@ def test_numbers_are_those_of_the_table(results: Path) -> None:
         for said, cell in zip(numbers, [c for c in row.cells for _ in (0, 1)], strict=True):
             text = said.value + (f" ± {said.sd}" if said.sd else "") + ",".join(said.marks)
             if said.value == formatting.format_measured(cell, table.columns[0]).value and cell.n:
-                text += f"{cell.n} of 3 seeds" if cell.n < 3 else f"{cell.n} seeds"
+                text += f"{cell.n} of 3 seeds" if cell.n < 3 else ""  # the caption has the others
             parts.append(text)
         expected.append(parts)
     assert shown == expected
-    assert shown[0] == ["38.02a", "36.40 ± 0.30b3 seeds"]
+    assert shown[0] == ["38.02a", "36.40 ± 0.30b"]
     assert shown[2] == ["--", "63.0 ± 1.4c2 of 3 seeds"]
     assert shown[3] == ["--", "div."]
     assert not any("(2/3)" in each.text for each in reader.all("li"))
@@ -195,6 +196,56 @@ def test_without_figures_there_is_no_section_of_them(results: Path) -> None:
     assert "Figures" in [each.text for each in with_one.all("h2")]
     (figure,) = with_one.all("figure", class_="drawing")
     assert figure.words == "Distance DistanceBy layer. By layer."
+
+
+def test_a_figure_stands_below_its_table_and_once(results: Path) -> None:
+    table, records = listops()
+    file(results, records)
+    drawn = [
+        FigureFile(f"f{at}", f"Small: kind {at}", "Words.", table=name)
+        for at, name in enumerate(("small", ""))
+    ]
+    reader = Reader(page([table, table], results, records, figures=drawn))
+    first, other = reader.all("figure", class_="drawing")
+    (section,) = [each for each in first.parents if each.tag == "section"]
+    assert [each.get("id") for each in reader.inside(section, "h3")] == ["table-small"]
+    assert first.words.startswith("Kind 0 ")
+    assert not any(each.tag == "section" for each in other.parents)
+
+
+def test_a_table_opens_with_a_plot_of_its_models_in_order(results: Path) -> None:
+    reader, _ = small(results)
+    (plot,) = reader.all("figure", class_="plot")
+    names = [each.text for each in reader.all("span", class_="name")]
+    assert names == ["msssm-s6", "S4", "Mamba", "lru"]
+    values = [each.text for each in reader.all("span", class_="value")]
+    assert values == ["63.00", "", "36.40", "3 of 3 diverged"]
+    drawn = [each.get("class") for each in reader.inside(plot, "circle")]
+    assert (drawn.count("dot"), drawn.count("seed")) == (2, 5)
+    assert len([each for each in reader.inside(plot, "path") if each.get("class") == "diamond"]) == 2
+    places = [float(each.get("cx").removesuffix("%")) for each in reader.inside(plot, "circle")]
+    assert all(0 <= place <= 100 for place in places)
+    assert plot.words.startswith("Accuracy (%), accuracy in percent; root operator only (36.30)")
+
+
+def test_the_page_opens_with_the_outcome_of_each_table(results: Path) -> None:
+    table, records = listops()
+    file(results, records)
+    for shown, expected in (
+        (table, "highest mean: msssm-s6 with 63.00 on Accuracy (%)."),
+        (judged(table, "pass", "fail"), "2 pass (Mamba, lru), 1 fail (msssm-s6)."),
+    ):
+        reader = Reader(page([shown], results, records))
+        first = next(each for each in reader.all("li") if each.within(**{"aria-label": "Contents"}))
+        assert first.words == f"{shown.heading}: {expected}"
+
+
+def test_the_outcome_of_a_claim_is_a_sentence() -> None:
+    agrees, undecided = ClaimStanding("agrees", ""), ClaimStanding("undecided", "")
+    cells = [Cell(standing=agrees), *[Cell(standing=undecided)] * 4, Cell()]
+    rows = tuple(Row(f"m{at}", "", f"m{at}", (cell,)) for at, cell in enumerate(cells))
+    table = Table("t", "T", "C", (Column("a", "A"),), rows, base="m5")
+    assert describe_outcome(table) == "of 5 compared with m5, 1 agrees with the paper (m0), 4 are undecided."
 
 
 def test_two_tables_of_one_name_have_ids_of_their_own(results: Path) -> None:

@@ -39,7 +39,7 @@ def test_runs_behind_cells_have_a_section_and_the_others_are_counted(results: Pa
     assert found.beyond == 0
     first = found.runs[get_run_key(records[0])]
     assert first.anchor == f"run-{behind[0]}"
-    assert first.epochs[0]["validation_loss"] == "1.9"
+    assert first.log[0]["validation_loss"] == "1.9"
 
 
 def test_no_more_runs_than_asked_for_have_one(results: Path) -> None:
@@ -67,12 +67,24 @@ def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
     assert [each.record.suite for each in found.runs.values()] == ["small", "other"]
 
 
+def test_curves_are_over_steps_within_epochs_where_they_are_logged(results: Path) -> None:
+    spec = PlannedRun("listops", "mamba")
+    head, record = "epoch,step,train_loss,validation_loss\n", run(spec, 0.5)
+    logs = {
+        "0,4,2,1.9\n1,8,1,0.9\n": "step 4 to 8: train from 2 to 1; validation from 1.9 to 0.9",
+        "0,2,3,\n0,4,2,1.9\n1,8,0.5,\n": "step 2 to 8: train from 3 to 0.5; validation from 1.9 to 1.9",
+    }
+    for log, expected in logs.items():
+        file(results, [record], head + log)
+        [section] = gather_runs(report([build([spec], [record])], results, [record])).runs.values()
+        assert section.charts[0].description == f"Loss, {expected}"
+
+
 def test_epochs_are_numbered_from_1(results: Path) -> None:
     spec = PlannedRun("listops", "mamba")
     record = run(spec, None, metrics={"test_accuracy": 0.5, "best_epoch": 2})
-    file(results, [record], "epoch,train_loss\n0,2\n1,1\n2,0.5\n")
+    file(results, [record])
     [section] = gather_runs(report([build([spec], [record])], results, [record])).runs.values()
-    assert section.charts[0].description == "Loss, epoch 1 to 3: train from 2 to 0.5"
     assert dict(section.sections[0][1])["best_epoch"] == "3"
 
 
@@ -136,7 +148,7 @@ def test_a_line_spans_the_box_from_low_to_high() -> None:
     assert points(path) == [(LEFT, TOP), middle, (WIDTH - RIGHT, HEIGHT - BOTTOM)]
     assert [text for _, text in drawn.x_ticks] == ["1", "3"]
     assert drawn.y_ticks == ((HEIGHT - BOTTOM, "1"), (TOP, "2"))
-    assert drawn.description == "Loss, epoch 1 to 3: train from 2 to 1"
+    assert drawn.description == "Loss, step 1 to 3: train from 2 to 1"
 
 
 def test_two_lines_share_their_axes() -> None:

@@ -50,6 +50,7 @@ class FigureFile:
 
     `stem` names its files. `description` describes in words what is drawn, `notes` what is not drawn and why.
     `rows` are the numbers, of one dataclass, and become the CSV. `reason` is empty where there is a figure.
+    `kind` is the key of its kind and `table` the id of its table, where it has them.
     """
 
     stem: str
@@ -59,6 +60,8 @@ class FigureFile:
     rows: tuple[Any, ...] = ()
     draw: Callable[[], Figure] = Figure
     reason: str = ""
+    kind: str = ""
+    table: str = ""
 
     @property
     def caption(self) -> str:
@@ -228,6 +231,8 @@ def _make_figure(
         rows=tuple(rows),
         draw=partial(kind.draw, rows, styles),
         reason="" if rows else kind.reason,
+        kind=name,
+        table=table.id,
     )
 
 

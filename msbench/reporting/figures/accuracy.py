@@ -236,15 +236,17 @@ def _draw_ranking(axes: Axes, ranking: Ranking) -> None:
         if row.low is not None and row.high is not None and row.measured is not None:
             ends = [[row.measured - row.low], [row.high - row.measured]]
             axes.errorbar(row.measured, at, xerr=ends, fmt="none", ecolor=COLOURS[0], **BARS)
-        # Below the bar, which would hide them.
-        axes.plot(row.seeds, [at + 0.28] * len(row.seeds), ".", color=COLOURS[0], markersize=2.5, gid="seeds")
-        for far in (value for value in row.seeds if not scale.has(value)):
-            _point_beyond(axes, ranking, far, at + 0.28)
+        # Seeds stand below the bar, which would hide them.
+        seeds = ranking.list_seeds(row)
+        axes.plot(seeds, [at + 0.28] * len(seeds), ".", color=COLOURS[0], markersize=2.5, gid="seeds")
         if row.measured is not None:
-            place = min(max(row.measured, scale.low), scale.high)
-            axes.plot(place, at, "o", color=COLOURS[0], clip_on=False, zorder=3, gid="measured")
+            axes.plot(row.measured, at, "o", color=COLOURS[0], zorder=3, gid="measured")
         if row.reported is not None:
             axes.plot(row.reported, at, "D", markeredgecolor=INK, zorder=4, gid="reported", **HOLLOW)
+        places = [*((each, at + 0.28) for each in seeds), (row.measured, at), (row.reported, at)]
+        for value, place in places:
+            if value is not None and not scale.has(value):
+                _point_beyond(axes, ranking, value, place)
         if row.failed:
             axes.annotate(
                 row.failed, (1, at), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=6
@@ -258,7 +260,7 @@ def _draw_ranking(axes: Axes, ranking: Ranking) -> None:
 
 
 def _point_beyond(axes: Axes, ranking: Ranking, value: float, at: float) -> None:
-    """Draw an arrow at the end of the scale, with the value of a seed that lies beyond it."""
+    """Draw an arrow at the end of the scale, with the value that lies beyond it."""
     scale = ranking.scale
     marker, end, shift, side = (
         ("<", scale.low, 5, "left") if value < scale.low else (">", scale.high, -5, "right")

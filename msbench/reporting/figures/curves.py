@@ -27,7 +27,7 @@ from msbench.reporting.figures.style import (
     thin_lines,
 )
 from msbench.reporting.tables.ranking import find_range
-from msbench.results.metrics_log import LogRows, parse_number, select_epochs
+from msbench.results.metrics_log import LogRows, is_whole, parse_number, select_epochs
 from msbench.results.record import RunRecord
 
 Part = Literal["validation", "training", "train_loss"]
@@ -82,7 +82,7 @@ def _list_rows(series: Series, record: RunRecord, rows: LogRows) -> list[CurvePo
     within = len(epochs) < len(rows)
     points = []
     for row in rows:
-        whole = row.get("validation_loss") != ""
+        whole = is_whole(row)
         score = parse_number(row, key) if whole else None
         training = parse_number(row, "train_accuracy") if key == "validation_accuracy" else None
         loss = parse_number(row, "train_loss")
@@ -197,7 +197,7 @@ def _find_beyond(found: Sequence[CurvePoint], part: Part) -> Iterator[tuple[Curv
 def describe_beyond(found: Sequence[CurvePoint]) -> list[str]:
     """Return a note for each run that ends beyond the scale of a panel."""
     return [
-        f"beyond the scale of {clean(label)}: seed {point.seed} of {clean(point.name)},"
+        f"Beyond the scale of {clean(label)}: seed {point.seed} of {clean(point.name)},"
         f" which ends at a {WORDS[part]} of {value:.4g}"
         for (_, label, _), of_task in _group_tasks(found).items()
         for part in (_choose_part(of_task), "train_loss")

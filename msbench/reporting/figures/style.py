@@ -72,7 +72,6 @@ SVG_ROOT = {
     "fill": "currentColor",
     "stroke-linejoin": "round",
     "stroke-linecap": "butt",
-    "style": "max-width: 100%; height: auto",
 }
 Point = TypeVar("Point")
 Line = Literal["-", "--", "-.", ":", ""]
@@ -367,6 +366,8 @@ def render_svg_element(figure: Figure, *, title: str, description: str, prefix: 
     # A point in print is 4/3 CSS pixels.
     root.attrib |= {
         "width": f"{float(points) * 4 / 3:.0f}",
+        # Letters of a picture that fills its column stay near the size of the text around it.
+        "style": f"max-width: min(100%, {float(points) * 1.75:.0f}px); height: auto",
         "role": "img",
         "aria-labelledby": f"{prefix}title {prefix}desc",
         **SVG_ROOT,

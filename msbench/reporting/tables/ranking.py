@@ -20,8 +20,9 @@ INTERVALS = (
     "Bars are 95 % intervals: of the mean over seeds (Student's t), or of a single seed over the test"
     " examples (Wilson)."
 )
-FAR = 3.0
-"""What is further from the middle half of the numbers than this multiple of its range is far (Tukey 1977)."""
+FAR, NEAR = 5.0, 1.5
+"""Multiples of the range of the middle half of the numbers: what is further away than the first is far, and a
+seed or an end of an interval that is further from the others than the second (Tukey 1977: 1.5 and 3)."""
 TICKS = 6
 
 
@@ -108,7 +109,7 @@ class Ranking:
         widths = [
             each.high - each.low for each in self.rows if each.low is not None and each.high is not None
         ]
-        low, high = find_range(means, ends, float(np.median(widths)) if widths else 0.0)
+        low, high = find_range(means, ends, float(np.median(widths)) / (2 * NEAR) if widths else 0.0)
         room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
         return Scale(low - room, high + room)
 
@@ -123,12 +124,20 @@ class Ranking:
     def notes(self) -> list[str]:
         """Descriptions of what is not on the scale."""
         rules = [(each.name, each.value) for each in self.rules if each.value is not None]
-        several = [each for each in self.rows if len(each.seeds) > 1]
-        seeds = [(f"a seed of {each.name}", seed) for each in several for seed in each.seeds]
+        means = [
+            (each.name, value) for each in self.rows for value in (each.measured, each.reported) if value
+        ]
+        seeds = [(f"a seed of {each.name}", seed) for each in self.rows for seed in self.list_seeds(each)]
         listed = ", ".join(
-            f"{name} ({self.format(value)})" for name, value in [*seeds, *rules] if not self.scale.has(value)
+            f"{name} ({self.format(value)})"
+            for name, value in [*means, *seeds, *rules]
+            if not self.scale.has(value)
         )
-        return [f"beyond the scale of {self.label}: {listed}"] if listed else []
+        return [f"Beyond the scale of {self.label}: {listed}"] if listed else []
+
+    def list_seeds(self, row: RankedResult) -> tuple[float, ...]:
+        """Return the single seeds to show: those of several whose mean is on the scale."""
+        return row.seeds if row.n > 1 and row.measured is not None and self.scale.has(row.measured) else ()
 
     def format(self, value: float | None) -> str:
         """Return a number to the decimals of the unit; empty for None."""
@@ -203,13 +212,14 @@ def find_range(
 ) -> tuple[float, float]:
     """Return the lowest and highest of these numbers, without those far from the middle of `centres`.
 
-    Of `others` half as far is far. `least` is the least range that the middle is taken to have. Without
-    numbers the range is 0 to 1.
+    Of `others` those near the remaining `centres` count. `least` is the least range that the middle is taken
+    to have. Without numbers the range is 0 to 1.
     """
     if not centres:
         return 0.0, 1.0
     low, high = (float(each) for each in np.quantile(centres, (0.25, 0.75)))
-    room = FAR * max(high - low, least)
-    pairs = ((centres, room), (others, room / 2))
-    near = [value for values, far in pairs for value in values if low - far <= value <= high + far]
-    return min(near), max(near)
+    spread = max(high - low, least)
+    kept = [value for value in centres if low - FAR * spread <= value <= high + FAR * spread]
+    low, high = min(kept), max(kept)
+    kept += [value for value in others if low - NEAR * spread <= value <= high + NEAR * spread]
+    return min(kept), max(kept)

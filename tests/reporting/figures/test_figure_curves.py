@@ -146,8 +146,8 @@ def test_a_seed_that_learned_nothing_does_not_flatten_the_axis() -> None:
         [arrow] = [line for line in axes.get_lines() if line.get_gid() == "beyond"]
         assert points_of(arrow) == [(10, limits[edge])]
     assert describe_beyond(rows) == [
-        "beyond the scale of ListOps: seed 8 of Mamba, which ends at a validation score of 10",
-        "beyond the scale of ListOps: seed 8 of Mamba, which ends at a training loss of 900",
+        "Beyond the scale of ListOps: seed 8 of Mamba, which ends at a validation score of 10",
+        "Beyond the scale of ListOps: seed 8 of Mamba, which ends at a training loss of 900",
     ]
 
 

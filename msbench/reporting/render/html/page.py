@@ -46,11 +46,14 @@ from msbench.reporting.tables.cells import (
     Verdict,
 )
 from msbench.reporting.tables.notes import format_run_count
+from msbench.reporting.tables.ranking import Ranking, rank_models
 
 if TYPE_CHECKING:
     from msbench.reporting.figures import FigureFile
 
 PAGE_NAME = "report.html"
+NAMED = 3
+"""The most rows that an outcome names."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,41 @@ class TableView:
     anchor: str
     table: Table
     evidence: tuple[EvidenceView, ...]
+    figures: tuple["FigureView", ...] = ()
+
+    @property
+    def rankings(self) -> list[Ranking]:
+        """The contents of its accuracy plots."""
+        return rank_models(self.table)
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """The number of seeds with a result, and that of planned ones, of most cells: said in the caption."""
+        cells = (cell for row in self.table.rows for cell in row.cells)
+        counts = Counter((cell.n, cell.n_planned) for cell in cells if cell.n == cell.n_planned > 0)
+        return counts.most_common(1)[0][0] if counts else (0, 0)
+
+    @property
+    def outcome(self) -> str:
+        """One sentence on what came out."""
+        return describe_outcome(self.table)
 
     @property
     def groups(self) -> list[tuple[str, list[tuple[int, Row]]]]:
         """Groups of rows under a common heading, which may be empty; rows with their number, from 1."""
         grouped = groupby(enumerate(self.table.rows, 1), key=lambda pair: pair[1].group)
         return [(name, list(rows)) for name, rows in grouped]
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure as an element of the page; `anchor` is the id of its title."""
+
+    anchor: str
+    table: str
+    title: str
+    caption: str
+    svg: Markup
 
 
 def render_page(
@@ -89,7 +121,9 @@ def render_page(
 
     `made` is the time shown on it; all else is determined by the report, the runs and the figures.
     """
-    views = view_tables(report, gathered)
+    drawn = [_view_figure(figure, at) for at, figure in enumerate(figures, 1)]
+    views = _add_figures(view_tables(report, gathered), drawn)
+    shown = {figure.anchor for view in views for figure in view.figures}
     runs = _add_cells(list(gathered.runs.values()), views)
     statuses = Counter(run.record.status for run in runs)
     made = made.astimezone(UTC)
@@ -101,7 +135,7 @@ def render_page(
         "views": views,
         "verdicts": count_verdicts(report.tables),
         "evidence": any(view.evidence for view in views),
-        "figures": [(figure, Markup(figure.svg(f"drawing-{at}-"))) for at, figure in enumerate(figures, 1)],
+        "figures": [figure for figure in drawn if figure.anchor not in shown],
         "runs": runs,
         "statuses": statuses.most_common(),
         "shared": _list_shared(runs),
@@ -115,6 +149,59 @@ def render_notebook_table(table: Table) -> str:
     """Return a table as HTML for a notebook, in the notebook's own style."""
     view = TableView("", table, ())
     return _load_templates().get_template("notebook.html.j2").render(view=view).strip()
+
+
+def _view_figure(figure: "FigureFile", at: int) -> FigureView:
+    svg = Markup(figure.svg(f"drawing-{at}-"))
+    # Below its table it does not repeat the heading.
+    title = figure.title.rpartition(": ")[2]
+    return FigureView(f"figure-{at}", figure.table, title[:1].upper() + title[1:], figure.caption, svg)
+
+
+def _add_figures(views: Sequence[TableView], figures: Sequence[FigureView]) -> list[TableView]:
+    """Return the views with the figures of their tables; of tables of one id the first has them."""
+    first = {view.table.id: view.anchor for view in reversed(views)}
+    return [
+        replace(view, figures=tuple(each for each in figures if first.get(each.table) == view.anchor))
+        for view in views
+    ]
+
+
+def describe_outcome(table: Table) -> str:
+    """Return one sentence on the verdicts of a table, or on its best models; empty without results."""
+    found: dict[str, list[str]] = {}
+    for row in table.rows:
+        for cell in row.cells:
+            if verdict := formatting.find_verdict(cell):
+                found.setdefault(verdict, []).append(row.name)
+    if found:
+        counted = [(key, found[key]) for key in formatting.VERDICTS if key in found]
+        said = [f"{len(names)} {_word_verdict(key, len(names))}{_name_few(names)}" for key, names in counted]
+        total = sum(map(len, found.values()))
+        compared = f"{f'of {total} ' if total > 1 else ''}compared with {table.base}, " if table.base else ""
+        return f"{compared}{', '.join(said)}."
+    best = [
+        f"{ranking.rows[0].name} with {ranking.format(ranking.rows[0].measured)} on {ranking.label}"
+        for ranking in rank_models(replace(table, rows=tuple(map(_drop_reported, table.rows))))
+    ]
+    return f"highest mean{'s' * (len(best) > 1)}: {', '.join(best)}." if best else ""
+
+
+def _word_verdict(verdict: str, count: int) -> str:
+    one, several = {
+        "agrees": ("agrees with the paper", "agree with the paper"),
+        "contradicts": ("contradicts the paper", "contradict the paper"),
+        "undecided": ("is undecided", "are undecided"),
+    }.get(verdict, (verdict, verdict))
+    return one if count == 1 else several
+
+
+def _drop_reported(row: Row) -> Row:
+    return replace(row, cells=tuple(replace(cell, reported="") for cell in row.cells))
+
+
+def _name_few(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if len(names) <= NAMED else ""
 
 
 def _find_title(tables: Sequence[Table]) -> str:
@@ -261,6 +348,7 @@ def _list_constants() -> Mapping[str, Any]:
     return {
         "version": __version__,
         "looks": formatting.VERDICTS,
+        "units": UNITS,
         "count_verdicts": count_verdicts,
         "find_verdict": formatting.find_verdict,
         "format_difference": format_difference,

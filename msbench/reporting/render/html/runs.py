@@ -1,6 +1,6 @@
 """The runs behind the numbers of a page: log, command, charts, and everything that their results depend on.
 
-Learning curves are small inline SVGs of one or two kilobytes, whatever the number of epochs.
+Learning curves are small inline SVGs of one or two kilobytes, whatever the number of rows.
 """
 
 import json
@@ -14,7 +14,7 @@ from msbench.config.differences import flatten
 from msbench.reporting.render.formatting import number_repeats
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS, Report
 from msbench.results import store
-from msbench.results.metrics_log import LogRows, parse_number, read_log
+from msbench.results.metrics_log import LogRows, is_whole, parse_number, read_log
 from msbench.results.record import RUN_ID, RunRecord, describe_scored_classes
 from msbench.runs.reproduce import Reproduction, ReproductionBuilder
 
@@ -59,7 +59,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class RunSection:
-    """A run behind a cell. `anchor` is the id of its section, `epochs` are the rows of ``metrics.csv``.
+    """A run behind a cell. `anchor` is the id of its section, `log` has the rows of ``metrics.csv``.
 
     `cells` are the cells that use the run, as id and label.
     """
@@ -67,7 +67,7 @@ class RunSection:
     anchor: str
     record: RunRecord
     again: Reproduction
-    epochs: LogRows
+    log: LogRows
     environment: SharedFacts
     sources: SharedFacts
     cells: tuple[tuple[str, str], ...] = ()
@@ -100,8 +100,11 @@ class RunSection:
         return [each for each in drawn if each]
 
     def _list_points(self, key: str) -> list[Point]:
-        pairs = [(parse_number(row, "epoch"), parse_number(row, key)) for row in self.epochs]
-        return [(epoch + 1, value) for epoch, value in pairs if epoch is not None and value is not None]
+        # The means of whole epochs are over what the rows within them show.
+        within = key.startswith("train_") and not all(map(is_whole, self.log))
+        rows = [row for row in self.log if is_whole(row) != within]
+        pairs = [(parse_number(row, "step"), parse_number(row, key)) for row in rows]
+        return [(step, value) for step, value in pairs if step is not None and value is not None]
 
     @property
     def sections(self) -> list[tuple[str, Facts]]:
@@ -165,10 +168,8 @@ def gather_runs(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS
     sources = _share("source", "Source files", [record.sources for record in kept])
     sections = {}
     for anchor, record, environment, source in zip(anchors, kept, environments, sources, strict=True):
-        epochs, _ = read_log(report.find_folder(record))
-        sections[get_run_key(record)] = RunSection(
-            anchor, record, commands(record), epochs, environment, source
-        )
+        log, _ = read_log(report.find_folder(record))
+        sections[get_run_key(record)] = RunSection(anchor, record, commands(record), log, environment, source)
     return GatheredRuns(sections, max(0, folders - len(wanted)), len(wanted) - len(sections))
 
 
@@ -207,7 +208,7 @@ def format_value(value: Any) -> str:
 def draw_chart(title: str, lines: Mapping[str, Iterable[Point]]) -> Chart | None:
     """Return the chart of these lines by name, or None if none of them has a point.
 
-    A line has pairs of epoch and value, in any order; those that are not finite are left out.
+    A line has pairs of step and value, in any order; those that are not finite are left out.
     """
     finite = {
         name: sorted(each for each in line if all(map(math.isfinite, each))) for name, line in lines.items()
@@ -256,4 +257,4 @@ def _describe_chart(title: str, lines: Mapping[str, Sequence[Point]]) -> str:
     """Return a description of the chart for screen readers."""
     parts = [f"{name} from {line[0][1]:.3g} to {line[-1][1]:.3g}" for name, line in lines.items()]
     first = next(iter(lines.values()))
-    return f"{title}, epoch {first[0][0]:g} to {first[-1][0]:g}: {'; '.join(parts)}"
+    return f"{title}, step {first[0][0]:g} to {first[-1][0]:g}: {'; '.join(parts)}"
