@@ -220,7 +220,7 @@ def draw_results(found: Sequence[RankedResult], styles: Mapping[str, SeriesStyle
     rankings = group_rankings(found)
     columns = min(2, len(rankings))
     across = [rankings[at : at + columns] for at in range(0, len(rankings), columns)]
-    heights = [ROW * max(len(each.rows) for each in row) + 0.75 for row in across]
+    heights = [ROW * max(3, *(len(each.rows) for each in row)) + 0.75 for row in across]
     figure = Figure(figsize=(WIDTH, sum(heights)))
     panels = list(figure.subplots(len(across), columns, squeeze=False, height_ratios=heights).flat)
     for spare in panels[len(rankings) :]:

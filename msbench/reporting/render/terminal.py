@@ -18,6 +18,7 @@ from rich.text import Text
 
 from msbench.console import GAP, escape_commands, is_styled, printable, wrap_words
 from msbench.reporting.render import formatting
+from msbench.reporting.render.bars import render_bars
 from msbench.reporting.render.formatting import FormattedNumber
 from msbench.reporting.tables.cells import Table
 
@@ -37,14 +38,17 @@ class _Line:
 def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: int | None = None) -> None:
     """Print `tables` to `stream` (stdout), with an empty line between two.
 
-    They are `width` columns wide where that is a terminal.
+    They are `width` columns wide where that is a terminal. There, plots of their results stand before them,
+    but for tables of claims, which repeat the results of others.
     """
     stream = sys.stdout if stream is None else stream
     is_terminal = stream.isatty()
     columns = (width or shutil.get_terminal_size().columns) if is_terminal else None
     for index, table in enumerate(tables):
-        text = render_table(table, columns, styled=is_styled(stream), encoding=stream.encoding or "utf-8")
-        stream.write(("\n" if index else "") + text)
+        encoding = stream.encoding or "utf-8"
+        text = render_table(table, columns, styled=is_styled(stream), encoding=encoding)
+        bars = render_bars(table, columns, encoding) if columns and not table.base else ""
+        stream.write(("\n" if index else "") + bars + text)
     stream.flush()
 
 
