@@ -186,7 +186,7 @@ def out_rows(
     if title:
         out_wrapped(title, GAP)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    head, *body = _lay_out(cells, below, columns)
+    head, *body = lay_out(cells, below, columns)
     _print(f"\x1b[1m{_shown(head)}\x1b[0m" if is_styled(sys.stdout) else _shown(head))
     for lines in body:
         out(lines)
@@ -198,7 +198,7 @@ def out_wrapped(text: str, indent: str) -> None:
     out("\n".join([text] if columns is None else wrap_words(printable(text), columns, later=indent)))
 
 
-def _lay_out(cells: Sequence[Sequence[str]], below: int, columns: int | None) -> list[str]:
+def lay_out(cells: Sequence[Sequence[str]], below: int, columns: int | None) -> list[str]:
     """Return the text of each row, of several lines where `columns` are too few for one."""
     from rich.cells import cell_len
 

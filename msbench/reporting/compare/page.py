@@ -53,7 +53,8 @@ def _format_grid(part: Grid) -> Iterable[str]:
     cells = [
         ["" if cell is None else printable(str(cell)) for cell in row] for row in (part.header, *part.rows)
     ]
-    return [INDENT + line for line in console.align_rows(cells)]
+    columns = shutil.get_terminal_size().columns - len(INDENT) if sys.stdout.isatty() else None
+    return [INDENT + line for text in console.lay_out(cells, 1, columns) for line in text.split("\n")]
 
 
 def _format_facts(part: Facts) -> Iterable[str]:

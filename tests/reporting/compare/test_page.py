@@ -70,3 +70,18 @@ def test_bars_are_in_proportion() -> None:
         BAR,
     ]
     assert len(draw_bar(0.5, 0.5, 0.5)) == BAR
+
+
+def test_at_a_narrow_terminal_a_grid_loses_nothing_and_breaks_no_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"word-{number}" for number in range(12)]
+    grid = Grid("title", ("run", "why"), [("0123456789ab", " ".join(words))])
+    monkeypatch.setenv("COLUMNS", "40")
+    print_page([grid])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_page([grid])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines).split()[4:] == words
