@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from msbench import datasets
 from msbench.config import DATASETS, MODELS, ClassifierConfig
 from msbench.config.data import ListOpsConfig, PtbXlConfig
 from msbench.config.differences import compare_settings
-from msbench.config.run import SECTIONS
+from msbench.config.layers import LocatedValues
+from msbench.config.own import find_own, list_entry_points
+from msbench.config.run import SECTIONS, resolve_data, resolve_model
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import choose_accelerator
 from msbench.errors import ConfigError, UnknownName
@@ -46,11 +48,19 @@ class Listing:
         return [tuple(map(_format_cell, self.header, row)) for row in self.rows]
 
 
-def build_listing(what: str, results: Path) -> Listing:
-    """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
+def build_listing(what: str, results: Path, suite: str | None = None) -> Listing:
+    """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds.
+
+    Models can be those of a `suite`, with its settings. Raises ConfigError for a suite with another kind.
+    """
     if what not in KINDS:
         raise UnknownName("listing", what, KINDS)
-    return KINDS[what](results)
+    if suite is None:
+        return KINDS[what](results)
+    if what != "models":
+        raise ConfigError(f"msbench list {what}: takes no suite; msbench list models {suite} does")
+    found = load_suite(suite)
+    return _list_models(found, found.models)
 
 
 def _list_suites() -> Listing:
@@ -66,17 +76,22 @@ SIZES = "listops"
 """Suite whose settings models are counted with; models that it does not list have its common settings."""
 
 
-def _list_models() -> Listing:
-    warnings: list[str] = []
+def _list_all_models() -> Listing:
+    names = (*MODELS, *list_entry_points("model"))
     try:
-        suite = load_suite(SIZES)
+        return _list_models(load_suite(SIZES), names)
     except ConfigError as error:
-        suite = None
-        warnings.append(f"{error}; models have their default size")
-    rows = [_describe_model(name, suite, choose_accelerator("auto"), warnings) for name in MODELS]
+        listing = _list_models(None, list(MODELS))
+        return replace(listing, warnings=[f"{error}; models have their default size", *listing.warnings])
+
+
+def _list_models(suite: Suite | None, names: Sequence[str]) -> Listing:
+    warnings: list[str] = []
+    rows = [_describe_model(name, suite, choose_accelerator("auto"), warnings) for name in names]
     header = ("model", "states", "causal", "cost", "parameters", "at", "kernel", "family", "summary", "rows")
     notes = [
-        f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it",
+        "states (of a channel in a layer) and parameters: as"
+        f" `msbench run {suite.name if suite else SIZES} --model NAME` trains it",
         "cost: how the time of a layer grows with the length l",
     ]
     return Listing(header, rows, warnings, notes, below=3)
@@ -86,8 +101,8 @@ def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[
     # Imported here: no other listing needs torch.
     from msbench import models
 
-    entry, family = MODELS[name], models.find_family(name)
     config, info, size = _choose_size(name, suite)
+    family = models.find_family(name, config)
     causal = "yes" if family.is_causal(config) else "no"
     parameters: int | None = None
     try:
@@ -95,15 +110,23 @@ def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
     counts = (family.count_states(config), causal, family.cost, parameters, size)
-    return (name, *counts, family.name_kernel(config, device), entry.family, entry.summary, entry.rows)
+    kernel = family.name_kernel(config, device)
+    if (code := find_own(config)) is not None:
+        return (name, *counts, kernel, "own", f"{code.reference} of your own", ())
+    entry = MODELS[name]
+    return (name, *counts, kernel, entry.family, entry.summary, entry.rows)
 
 
 def _choose_size(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
     """Return a model's config in a suite, the task, and the suite's name; or the model's defaults."""
     if suite is not None:
         with suppress(ConfigError):  # its own options may be incompatible with the suite's
-            spec = resolve_specs(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
+            tasks = [task for task in suite.tasks if (task, name) in suite.cells] or suite.tasks
+            spec = resolve_specs(suite, [name], tasks[:1], suite.seeds[:1])[0]
             return spec.model, datasets.outline(spec.data), suite.name
+    if name not in MODELS:
+        part = LocatedValues({}, {}, f"model {name}")
+        return resolve_model(name, part), datasets.outline(ListOpsConfig()), "defaults"
     entry = MODELS[name]
     data = PtbXlConfig() if entry.numbers_only else ListOpsConfig()
     return entry.config(**entry.preset), datasets.outline(data), "defaults"
@@ -112,8 +135,8 @@ def _choose_size(name: str, suite: Suite | None) -> tuple[ClassifierConfig, Task
 def _list_datasets() -> Listing:
     root = datasets.data_root()
     rows = []
-    for name, config in DATASETS.items():
-        default = config(dataset=name)
+    for name in (*DATASETS, *list_entry_points("dataset")):
+        default = resolve_data(LocatedValues({"dataset": name}, {}, f"dataset {name}"))
         state = "ready" if datasets.is_ready(default, root) else datasets.command(default)
         rows.append((name, state, str(root / name)))
     return Listing(("dataset", "state", "folder"), rows)
@@ -200,7 +223,7 @@ def _format_cell(column: str, value: Any) -> Any:
 
 KINDS: dict[str, Callable[[Path], Listing]] = {
     "suites": lambda _results: _list_suites(),
-    "models": lambda _results: _list_models(),
+    "models": lambda _results: _list_all_models(),
     "datasets": lambda _results: _list_datasets(),
     "runs": _list_runs,
 }

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 @verb
 def list_entries(
     what: Annotated[str, typer.Argument(help="suites, models, datasets or runs")],
+    suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="Of models: the suite's.")] = None,
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,
 ) -> None:
     """List suites, models, datasets or runs."""
     from msbench.cli.listings import build_listing, group_runs
 
-    listing = build_listing(what, results)
+    listing = build_listing(what, results, suite)
     for warning in listing.warnings:
         console.say(f"msbench: {warning}")
     if as_json:

@@ -87,6 +87,15 @@ class OwnCode:
         """Return the error for what is wrong with it, with its line and the key of the suite."""
         return ConfigError(f"{self.where}: {key}: {self.location}: {problem}")
 
+    def describe_failure(self, error: Exception) -> str:
+        """Return the error that its code raised, with the last of the user's lines that it came through."""
+        files = tuple(str(path) for _, path in self.sources)
+        frames = traceback.extract_tb(error.__traceback__)
+        where = [
+            f" ({each.filename}, line {each.lineno})" for each in frames if each.filename.startswith(files)
+        ]
+        return f"{type(error).__name__}: {get_first_line(error)}{''.join(where[-1:])}"
+
 
 def find_own(config: Config) -> OwnCode | None:
     """Return the user's code that these settings are for, or None if it is msbench's own."""

@@ -307,6 +307,9 @@ def _validate_own(
         raise part.error(("use",), f"must be text (in quotes), not {format_value(use)}")
     made = derive_config(part, use, kind)
     assert issubclass(made, base)
+    if kind == "dataset" and not LABEL.fullmatch(made.model_fields["dataset"].default):
+        name = format_value(made.model_fields["dataset"].default)
+        raise part.error(("use",), f"its name {name} is no name of a folder: use a-z, 0-9, '.', '_' and '-'")
     return validate(made, replace(part, values=_drop_use(part.values)), owner)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from msbench.datasets.parallel import refuse_importing_worker
 from msbench.datasets.pathfinder.dataset import PATHFINDER
 from msbench.datasets.ptbxl.dataset import PTBXL
 from msbench.environment import expand_home
+from msbench.errors import DataError, MsbenchError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.base import DataConfig
@@ -70,7 +72,20 @@ def _prepare_own(code: OwnCode) -> ArchiveDataset[Any]:
         views=found.views | {"use"},
         ways=found.ways | {"use"},
         suite=code.suite,
+        fill=partial(_call_own, code, found.fill),
+        view=partial(_call_own, code, found.view),
+        outline=partial(_call_own, code, found.outline),
     )
+
+
+def _call_own(code: OwnCode, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of a user's dataset; raise DataError, naming its line, where it fails."""
+    try:
+        return function(*arguments)
+    except (MsbenchError, OSError):
+        raise
+    except Exception as error:
+        raise DataError(f"{code.where}: data.use: {code.location}: {code.describe_failure(error)}") from error
 
 
 def setup(

@@ -218,6 +218,49 @@ class RaggedPairs(Ragged):
         return Batch(inputs.reshape(*sides.shape, -1), lengths, self.labels[indices].astype(np.int64))
 
 
+class RaggedSamples(Fixed):
+    """Sequences of real numbers of unequal length, one after the other in one array.
+
+    `values` (total, channels) are of any type and may be a memory map; `offsets` (n + 1,) int64 holds the
+    start of each sequence, and the end of the last one. The input of a model is (values - shift) / scale in
+    float32, both numbers or (channels,). `labels` are (n,), or (n, classes) of 0 and 1.
+    """
+
+    def __init__(
+        self,
+        values: NDArray[Any],
+        offsets: NDArray[np.int64],
+        labels: NDArray[np.uint8],
+        shift: ArrayLike = 0.0,
+        scale: ArrayLike = 1.0,
+    ) -> None:
+        self.values, self.offsets, self.labels = values, offsets, labels
+        self.shift, self.scale = np.asarray(shift, np.float64), np.asarray(scale, np.float64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Length of every example (n,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def targets(self) -> NDArray[np.uint8]:
+        """Label of every example (n,) or (n, classes)."""
+        return self.labels
+
+    def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
+        """Return the examples with these numbers, padded on the right with 0."""
+        lengths = self.offsets[indices + 1] - self.offsets[indices]
+        width = int(lengths.max()) if pad_to is None else pad_to
+        inputs = np.zeros((len(indices), width, self.values.shape[1]), np.float32)
+        for row, number, length in zip(inputs, indices, lengths, strict=True):
+            start = self.offsets[number]
+            row[:length] = (self.values[start : start + length] - self.shift) / self.scale
+        return Batch(inputs, lengths, self.labels[indices].astype(np.int64))
+
+
 class Samples(Fixed):
     """A split of equally long sequences of real numbers: a signal, or an image pixel by pixel.
 

@@ -5,7 +5,6 @@ module with ``forward(inputs, lengths) -> logits``; `docs/extending.md` describe
 `Family` too, which says more of the model: whether it is causal, and its states.
 """
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from msbench.config import ClassifierConfig
 from msbench.config.own import OwnCode, find_own
 from msbench.datasets.dataset import Batch, Split, TaskInfo
-from msbench.errors import MsbenchError, get_first_line
+from msbench.errors import MsbenchError
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, count_no_states
 
@@ -76,7 +75,7 @@ def build_own(code: OwnCode, config: ClassifierConfig, info: TaskInfo, seed: int
     except MsbenchError:
         raise
     except Exception as error:
-        raise code.error("model.use", f"building it failed: {_describe_failure(error, code)}") from error
+        raise code.error("model.use", f"building it failed: {code.describe_failure(error)}") from error
     if not isinstance(found, Classifier):
         raise code.error("model.use", f"must return a torch.nn.Module, not {type(found).__name__}")
     if not any(parameter.requires_grad for parameter in found.parameters()):
@@ -132,19 +131,9 @@ def _compute_logits(model: Classifier, batch: Batch, code: OwnCode) -> Tensor:
     except MsbenchError:
         raise
     except Exception as error:
-        raise code.error("model.use", f"its forward failed: {_describe_failure(error, code)}") from error
+        raise code.error("model.use", f"its forward failed: {code.describe_failure(error)}") from error
     finally:
         model.train(training)
     if not isinstance(found, Tensor):
         raise code.error("model.use", f"its forward must return logits, not {type(found).__name__}")
     return found
-
-
-def _describe_failure(error: Exception, code: OwnCode) -> str:
-    """Return the error with the last line of the user's code that it came through."""
-    files = [str(path) for _, path in code.sources]
-    frames = [
-        each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(tuple(files))
-    ]
-    where = "".join(f" ({each.filename}, line {each.lineno})" for each in frames[-1:])
-    return f"{type(error).__name__}: {get_first_line(error)}{where}"

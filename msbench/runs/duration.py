@@ -129,6 +129,8 @@ def _list_costs(values: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     given = {section: values.get(section) or {} for section in SECTIONS}
     name, data = str(values["model_name"]), DATASETS.get(str(given["data"].get("dataset")))
+    if "use" in given["model"] or "use" in given["data"]:  # the defaults are those of the user's code
+        return {key: value for key, value in flatten(given).items() if key not in FREE} | {"model_name": name}
     if name not in MODELS or data is None:
         return None
     found: dict[str, Any] = {"model_name": name}

@@ -107,7 +107,7 @@ def list_roots(spec: RunSpec) -> tuple[str, ...]:
     model, data = find_own(spec.model), find_own(spec.data)
     # The class of a user's settings is derived from the one in the source.
     configs = (type(each).__base__ if find_own(each) else type(each) for each in (spec.data, spec.model))
-    view = get_dataset(spec.data).view
+    view = (get_dataset(spec.data) if data is None else data.target).view
     roots = [f"{each.__module__}:{each.__qualname__}" for each in (view, *configs, type(spec.train)) if each]
     if data is not None:
         roots[0] = data.find_root(view)

@@ -9,6 +9,7 @@ from typing import Any
 from msbench import datasets
 from msbench.config import DATASETS, DataConfig, RunSpec
 from msbench.config.layers import LocatedValues, merge_layers, parse_override, run_checks
+from msbench.config.own import list_entry_points
 from msbench.config.run import resolve_data
 from msbench.console import say
 from msbench.datasets.dataset import Dataset
@@ -137,10 +138,12 @@ def _set_up(configs: list[DataConfig], source: Path | None, check_only: bool, qu
 
 
 def _resolve_configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
-    if name not in DATASETS:
+    if name not in (*DATASETS, *list_entry_points("dataset")):
         return _drop_duplicates(spec.data for spec in resolve_specs(load_suite(name), overrides=overrides))
     start: dict[str, Any] = {"dataset": name}
-    if source is not None and "source" in DATASETS[name].model_fields:  # other datasets are always imported
+    if (
+        source is not None and name in DATASETS and "source" in DATASETS[name].model_fields
+    ):  # other datasets are always imported
         start["source"] = "release"
     merged = merge_layers(LocatedValues({"data": start}, {}, name), *map(parse_override, overrides))
     for key in merged.values:

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from msbench.datasets.dataset import CroppedSamples, RaggedPairs, RaggedTokens, Samples, score_majority_rule
+from msbench.datasets.dataset import (
+    CroppedSamples,
+    RaggedPairs,
+    RaggedSamples,
+    RaggedTokens,
+    Samples,
+    score_majority_rule,
+)
 
 
 def test_batches_are_padded_on_the_right() -> None:
@@ -13,6 +20,17 @@ def test_batches_are_padded_on_the_right() -> None:
     assert batch.labels.tolist() == [3, 1]
     assert split.batch(np.array([1]), pad_to=4).inputs.tolist() == [[8, 0, 0, 0]]
     assert {array.dtype for array in (batch.inputs, batch.lengths, batch.labels)} == {np.dtype(np.int64)}
+
+
+def test_numbers_of_any_length_are_scaled_and_padded_with_zeros() -> None:
+    values = np.array([[1, 10], [3, 20], [5, 30]], np.float32)
+    split = RaggedSamples(values, np.array([0, 1, 3]), np.array([1, 0], np.uint8), [1, 10], [2, 10])
+    batch = split.batch(np.array([1, 0]))
+    assert batch.inputs.dtype == np.float32
+    assert batch.inputs.tolist() == [[[1, 1], [2, 2]], [[0, 0], [0, 0]]]
+    assert (split.lengths.tolist(), batch.lengths.tolist(), batch.labels.tolist()) == ([1, 2], [2, 1], [0, 1])
+    assert split.batch(np.array([0]), pad_to=3).inputs.shape == (1, 3, 2)
+    assert (len(split), split.targets.tolist()) == (2, [1, 0])
 
 
 def test_pairs_are_padded_to_one_width() -> None:
