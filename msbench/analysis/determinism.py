@@ -26,6 +26,7 @@ from msbench.environment import (
 )
 from msbench.errors import Interrupted, NotDeterministic, UnknownName, get_first_line
 from msbench.models.classifier import Classifier
+from msbench.runs.suite import expand_names
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback
 from msbench.training.seeding import get_generator_states, restore_generators
@@ -183,7 +184,7 @@ def check_models(options: DeterminismOptions) -> DeterminismReport:
     kernel, before anything is trained.
     """
     device, problem = choose_accelerator(options.device), DeterminismProblem()
-    names = tuple(dict.fromkeys(options.models or MODELS))
+    names = expand_names("model", options.models, list(MODELS)) or list(MODELS)
     for name in names:
         if name not in MODELS:
             raise UnknownName("model", name, MODELS, "--model")

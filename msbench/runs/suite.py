@@ -13,6 +13,7 @@ every model has. Settings of a family, such as its states or kernel, are under `
 those of one family never reach another, and what is not set there has the default of the model's own config.
 """
 
+import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -232,11 +233,13 @@ def resolve_all(
     """Return the runs of several suites, as `resolve_specs` does of one.
 
     A requested task is one of any of them, and a model is run by those that list it, or by all if none does.
+    Both may be requested as `expand_names` takes them.
     """
-    models, tasks, seeds, overrides = tuple(models), tuple(tasks), tuple(seeds), tuple(overrides)
+    seeds, overrides = tuple(seeds), tuple(overrides)
     known = [task for each in suites for task in each.tasks]
+    listed = [model for each in suites for model in each.models]
+    models, tasks = expand_names("model", models, listed), expand_names("task", tasks, known)
     _choose("task", tasks, known, known)
-    listed = {model for each in suites for model in each.models}
     specs: list[RunSpec] = []
     for each in suites:
         wanted = [model for model in models if model in each.models or model not in listed]
@@ -247,6 +250,20 @@ def resolve_all(
         names = ", ".join(each.name for each in suites)
         raise ConfigError(f"{names}: none lists {', '.join(models)} for {', '.join(tasks)}")
     return specs
+
+
+def expand_names(kind: str, asked: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Return the requested names: ``a,b`` are two, and ``msssm-*`` are all of `known` that match it.
+
+    Raises UnknownName, which suggests a similar name, for a pattern that none matches.
+    """
+    found: list[str] = []
+    for name in (part.strip() for text in asked for part in text.split(",")):
+        matching = fnmatch.filter(known, name)
+        if not matching and not set(name).isdisjoint("*?["):
+            raise UnknownName(f"{kind} pattern", name, known)
+        found += matching or [name]
+    return list(dict.fromkeys(found))
 
 
 def _read_suite(source: LocatedValues) -> Suite:

@@ -10,7 +10,7 @@ from msbench.config import RunSpec
 from msbench.config.layers import LocatedValues
 from msbench.errors import ConfigError, UnknownName
 from msbench.runs import suite as suite_module
-from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
+from msbench.runs.suite import Suite, list_suites, load_suite, resolve_all, resolve_specs
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
 
@@ -375,3 +375,29 @@ def test_a_model_of_endless_layers_is_refused_before_it_is_built(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"{key}: gives [\d,]+ layers and levels; 10,000 are the most"):
         resolve_specs(tiny, [model], overrides=[override])
+
+
+def test_names_may_be_lists_and_patterns() -> None:
+    suite = load_suite("listops")
+    everything = resolve_all([suite])
+    streams = [spec.model_name for spec in everything if spec.model_name.startswith("msssm-")]
+    assert [spec.model_name for spec in resolve_all([suite], ["msssm-*"])] == streams
+    listed = resolve_all([suite], ["mamba, s5", "msssm-s[46]"])
+    assert {spec.model_name for spec in listed} == {"mamba", "s5", "msssm-s4", "msssm-s6"}
+    assert resolve_all([suite], tasks=["list*"]) == everything
+    both = resolve_all([suite, load_suite("quick")], ["mamb?"], ["listops,listops-short"])
+    assert {spec.task for spec in both} == {"listops", "listops-short"}
+
+
+@pytest.mark.parametrize(
+    ("models", "tasks", "words"),
+    [
+        (["mssm-*"], [], r"unknown model pattern 'mssm-\*'; did you mean 'msssm-s[46]'"),
+        (["mamba,mambo"], [], "unknown model 'mambo'; did you mean 'mamba'"),
+        ([], ["listop-*"], r"unknown task pattern 'listop-\*'; did you mean 'listops-short'"),
+        (["griffi*"], [], r"unknown model pattern 'griffi\*'"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_an_error(models: list[str], tasks: list[str], words: str) -> None:
+    with pytest.raises(UnknownName, match=words):
+        resolve_all([load_suite("quick")], models, tasks)
