@@ -49,7 +49,6 @@ app = typer.Typer(
     name="msbench",
     cls=Command,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: boxes drawn by rich take as long as all the rest of --help
     help="Benchmark suite and reproducibility harness for MS-SSM.",

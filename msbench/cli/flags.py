@@ -5,14 +5,26 @@ from typing import Annotated
 
 import typer
 
+from msbench.cli.completion import complete_models, complete_runs, complete_suites, complete_tasks
+
 MOST = 2**16
 """Limit of processes, devices and threads: more than any machine has, and accepted by each library."""
 
 Results = Annotated[Path, typer.Option(help="Folder of the runs.")]
 Json = Annotated[bool, typer.Option("--json/--no-json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
-Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
-Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeatable.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="Only this model, or a,b, or a pattern such as 'msssm-*'; repeatable.",
+        autocompletion=complete_models,
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="Only this task, likewise; repeatable.", autocompletion=complete_tasks),
+]
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", help="This seed instead of the suite's; repeatable.")
 ]
@@ -31,15 +43,31 @@ Deterministic = Annotated[
     ),
 ]
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Start of a run's id, suite:task:model[:seed], or its folder.",
+        autocompletion=complete_runs,
+    ),
 ]
 SuiteFile = Annotated[
     Path | None, typer.Option("--suite", help="The suite's file, if its name does not find it.")
 ]
-Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        help="A suite's name or the path of its YAML file.",
+        autocompletion=complete_suites,
+    ),
+]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="SUITE...", help="Suites' names or YAML files; paper: those of all its tables."),
+    typer.Argument(
+        metavar="SUITE...",
+        help="Suites' names or YAML files; paper: those of all its tables.",
+        autocompletion=complete_suites,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[

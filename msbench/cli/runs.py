@@ -11,6 +11,7 @@ import typer
 from msbench import console
 from msbench.cli import flags
 from msbench.cli.app import collect, expand_arguments, expand_suites, select_specs, verb
+from msbench.cli.completion import complete_suites
 from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def list_entries(
 
 @verb
 def set_up(
-    names: Annotated[list[str], typer.Argument(help="suites or datasets")],
+    names: Annotated[list[str], typer.Argument(help="suites or datasets", autocompletion=complete_suites)],
     source: Annotated[
         Path | None, typer.Option("--from", help="Archive or folder to import; hub, hub:NAME, hub:FOLDER.")
     ] = None,
