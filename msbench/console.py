@@ -30,6 +30,8 @@ COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
 """The first character of a command to GitHub's runner: ``::error``, or ``##[error]`` anywhere in a line."""
 LEAST_ROOM = 20
 """The narrowest column in which words are wrapped next to other columns."""
+JSON_VERSION = 1
+"""Version of what ``--json`` prints (docs/json.md): raised when a field is removed or changes its meaning."""
 LIFELINE = "MSBENCH_LIFELINE"
 """Variable that is set if a process's standard input is held open by its parent, of the same command."""
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
@@ -163,7 +165,14 @@ def _print(text: str) -> None:
 
 
 def out_json(value: Any) -> None:
-    """Print one JSON document to stdout; characters that the encoding lacks are escaped."""
+    """Print one JSON document to stdout; characters that the encoding lacks are escaped.
+
+    It, or each entry of a list, gets a `schema_version`, unless it is a file's and has one of its own.
+    """
+    if isinstance(value, dict):
+        value = {"schema_version": JSON_VERSION, **value}
+    elif isinstance(value, list):
+        value = [{"schema_version": JSON_VERSION, **each} for each in value]
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=not unicode, allow_nan=False)
     _print(json_escaped(text))

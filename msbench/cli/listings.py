@@ -66,7 +66,7 @@ def build_listing(what: str, results: Path, suite: str | None = None) -> Listing
 def _list_suites() -> Listing:
     warnings: list[str] = []
     rows = [
-        (suite.name, suite.protocol, suite.size, suite.title, ", ".join(suite.tasks))
+        (suite.name, suite.protocol, suite.size, suite.title, suite.tasks)
         for suite in list_suites(on_error=lambda error: warnings.append(str(error)))
     ]
     return Listing(("suite", "protocol", "runs", "title", "tasks"), rows, warnings)

@@ -137,7 +137,9 @@ def doctor(
         raise ConfigError("--model and --device go with --determinism: they choose what it trains, and where")
     facts = describe_machine()
     if as_json:
-        console.out_json(dict(facts))
+        from msbench.environment import describe_environment
+
+        console.out_json({**dict(facts), "environment": describe_environment()})
     else:
         console.out_rows(("what", "found"), facts)
 

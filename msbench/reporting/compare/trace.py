@@ -227,7 +227,7 @@ def _list_commands(
 
 
 def build_document(found: Trace) -> dict[str, Any]:
-    """Return plain values for JSON: numbers in the column's unit, unrounded; reported ones as printed."""
+    """Return plain values for JSON: numbers in the column's unit, measured ones unrounded."""
     place, cell, printed = found.place, found.place.cell, found.printed
     return {
         "table": place.table.id,
@@ -237,7 +237,13 @@ def build_document(found: Trace) -> dict[str, Any]:
         "column": place.column.label,
         "unit": UNITS[place.column.unit].words,
         "reported": printed
-        and {**printed.cell.model_dump(), "file": str(printed.path), "line": printed.line},
+        and {
+            **printed.cell.model_dump(),
+            "value": float(printed.cell.value) if printed.cell.value else None,
+            "sd": float(printed.cell.sd) if printed.cell.sd else None,
+            "file": str(printed.path),
+            "line": printed.line,
+        },
         "measured": {
             "status": cell.status,
             "value": cell.measured,

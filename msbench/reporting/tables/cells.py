@@ -273,12 +273,14 @@ class Table:
     base: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: cells have `marks`, the letters of their notes."""
+        """Return plain values for JSON: cells have `marks`, the letters of their notes, and only numbers."""
         plain = asdict(self)
         for row in plain["rows"]:
             for cell in row["cells"]:
                 cell["marks"] = self.mark(cell.pop("notes"))
                 cell["reported_marks"] = self.mark(cell.pop("reported_notes"))
+                for name in ("reported", "reported_sd"):
+                    cell[name] = float(cell[name]) if cell[name] else None
         for column in plain["columns"]:
             del column["printed"]
         plain["notes"] = [{"mark": mark, "text": text} for mark, text in self.footnotes]
