@@ -1,11 +1,13 @@
 """Terminal output on runs: plans, submissions, outcomes and the progress of training."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from msbench import console
 from msbench.cli import flags
 from msbench.config import RunSpec
+from msbench.config.layers import run_checks
 from msbench.config.messages import format_bytes, format_duration, format_value
 from msbench.console import command_line
 from msbench.results.record import RunRecord
@@ -50,7 +52,9 @@ def print_sized_plan(
     from msbench.runs.duration import estimate_durations, read_times
     from msbench.runs.memory import estimate_size
 
-    rows = [describe_run(entry) | estimate_size(entry, device, options.devices) for entry in entries]
+    # Builds every model without memory for it, and reports all that cannot be built.
+    sizes = run_checks(*(partial(estimate_size, entry, device, options.devices) for entry in entries))
+    rows = [describe_run(entry) | size for entry, size in zip(entries, sizes, strict=True)]
     times = estimate_durations(entries, read_times(entries, options, device), timed=estimate)
     for row, each in zip(rows, times, strict=True):
         row |= {"hours": each and each.seconds / 3600, "hours from": each and each.source}

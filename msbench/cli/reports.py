@@ -8,6 +8,7 @@ import typer
 from msbench import console
 from msbench.cli import flags
 from msbench.cli.app import collect, verb
+from msbench.cli.completion import complete_suites
 from msbench.errors import ConfigError, GateFailed, Undecided
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ Tables = Annotated[
     typer.Argument(
         metavar="[NAME]...",
         help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
+        autocompletion=complete_suites,
     ),
 ]
 Latex = Annotated[bool, typer.Option(help="Write LaTeX tables.")]
 Csv = Annotated[bool, typer.Option(help="Write CSV, long and wide.")]
+ByRun = Annotated[bool, typer.Option(help="Write runs.csv: a row for each run, with its settings.")]
 Html = Annotated[bool, typer.Option(help="Write one page with every run, to open offline.")]
 Figures = Annotated[bool, typer.Option(help="Write figures, and their numbers as CSV.")]
 Initialisation = Annotated[bool, typer.Option(help="Draw where MS-SSM's states start too.")]
@@ -38,6 +41,7 @@ def report(
     names: Tables = None,
     latex: Latex = False,
     csv: Csv = False,
+    by_run: ByRun = False,
     html: Html = False,
     out: flags.Out = flags.REPORTS,
     figures: Figures = False,
@@ -79,7 +83,10 @@ def report(
 
 @verb
 def check(
-    suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(help="Suites; none means all that have runs.", autocompletion=complete_suites),
+    ] = None,
     against: Annotated[
         str, typer.Option(metavar="paper|baseline|FILE", help="Reference to check against.")
     ] = "baseline",

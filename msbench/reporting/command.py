@@ -16,7 +16,7 @@ from msbench.reporting.render import latex as latex_renderer
 from msbench.reporting.render.formatting import make_stem
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
-from msbench.results.files import refuse_file, write_files
+from msbench.results.files import encode_csv, refuse_file, write_files
 
 if TYPE_CHECKING:
     from msbench.reporting.figures import FigureFile
@@ -42,6 +42,8 @@ def run_report(options: ReportOptions) -> ReportResult:
         _refuse_results(options)
     report = load_report(options)
     written = write_tables(report.tables, options.out, csv=options.csv, latex=options.latex)
+    if options.by_run:
+        written += write_runs(report, options.out)
     drawn = _draw_figures(report, options)
     wanted = options.figures or options.initialisation
     if wanted:
@@ -58,6 +60,7 @@ def _refuse_results(options: ReportOptions) -> None:
     """Raise ConfigError for options that show or judge test results: not allowed with validation scores."""
     given = {
         "--against": options.judge is not None,
+        "--by-run": options.by_run,
         "--html": options.html,
         "--figures": options.figures,
         "--initialisation": options.initialisation,
@@ -88,6 +91,18 @@ def write_tables(tables: Iterable[Table], out: Path, *, csv: bool = False, latex
     if latex and len(tables) > 1:
         files["all-report.tex"] = latex_renderer.render_document(tables, "all").encode()
     return write_files(files, out)
+
+
+def write_runs(report: Report, out: Path) -> list[Path]:
+    """Write ``runs.csv``: a row for each run of the report's suites; `shown` is true if a table has it."""
+    from msbench.results.frame import build_frame
+
+    used = {identity for table in report.tables for row in table.rows for identity in row.run_ids}
+    frame = build_frame(record for records in report.records.values() for record in records)
+    frame.insert(1, "shown", frame["run_id"].isin(used))
+    plain = frame.astype(object).where(frame.notna(), None)
+    rows = plain.itertuples(index=False, name=None)
+    return write_files({"runs.csv": encode_csv(list(frame.columns), rows)}, out)
 
 
 def write_page(

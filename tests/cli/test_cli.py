@@ -1,5 +1,6 @@
 """The command line as a user and as CI meet it: output, streams, exit codes."""
 
+import csv
 import json
 import os
 import signal
@@ -335,4 +336,41 @@ def test_more_processes_than_any_machine_has_are_a_usage_error(
     done = msbench("run", tiny_file, "--results", results, option, str(2**63))
     assert done.exit_code == ExitCode.USAGE
     assert f"Invalid value for '{option}'" in done.stderr
+    assert not results.exists()
+
+
+def test_a_row_for_each_run_is_written(tiny_file: Path, results: Path) -> None:
+    msbench("run", tiny_file, "--results", results)
+    msbench("run", tiny_file, "--results", results, "--model", "mamba", "--set", "train.epochs=1")
+    out = results.parent / "out"
+    done = msbench("report", tiny_file, "--results", results, "--by-run", "--out", out)
+    assert done.exit_code == 0, done.stderr
+    with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["run_id"]: row for row in csv.DictReader(file)}
+    records = {record.run_id: record for record in store.read_records(results)[0]}
+    assert rows.keys() == records.keys()
+    for run_id, row in rows.items():
+        assert float(row["result"]) == records[run_id].result
+        assert row["train.epochs"] == str(records[run_id].spec["train"]["epochs"])
+        assert row["shown"] == ("true" if row["train.epochs"] == "3" else "false")
+        assert row["failure"] == ""
+    words = ("report", tiny_file, "--results", results, "--by-run", "--validation")
+    assert "--by-run: shows test results" in msbench(*words).stderr
+
+
+def test_a_dry_run_reports_every_model_that_cannot_be_built(tiny_file: Path, results: Path) -> None:
+    text = tiny_file.read_text(encoding="utf-8")
+    own = "  first: {use: './own.py:build'}\n  second: {use: './own.py:build_too'}\n"
+    tiny_file.write_text(text + own, encoding="utf-8")
+    code = (
+        "from msbench.config.base import ClassifierConfig\n"
+        "def build(config: ClassifierConfig, info):\n    raise ValueError('one')\n"
+        "def build_too(config: ClassifierConfig, info):\n    raise ValueError('two')\n"
+    )
+    (tiny_file.parent / "own.py").write_text(code, encoding="utf-8")
+    done = msbench("run", tiny_file, "--dry-run", "--results", results)
+    assert done.exit_code == ExitCode.USAGE
+    lines = done.stderr.splitlines()
+    assert sum("tiny.yaml:18: model.use" in line and "ValueError: one" in line for line in lines) == 1
+    assert sum("tiny.yaml:19: model.use" in line and "ValueError: two" in line for line in lines) == 1
     assert not results.exists()

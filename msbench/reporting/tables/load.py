@@ -60,6 +60,7 @@ class ReportOptions:
     versus: str | None = None
     out: Path = Path("reports")
     csv: bool = False
+    by_run: bool = False
     latex: bool = False
     html: bool = False
     figures: bool = False
