@@ -7,13 +7,13 @@ repaired or left out is a warning. Names of suites, folders and options mean wha
 import signal
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from msbench.cli.app import expand_suites
+from msbench.cli.app import collect, expand_suites
 from msbench.cli.display import show_pool, show_progress
 from msbench.config.differences import format_yaml
 from msbench.console import can_move
@@ -42,36 +42,28 @@ class Shown(ABC):
     def to_frame(self) -> "DataFrame":
         """Return the rows as a data frame."""
 
+    def _summarise(self) -> "DataFrame":
+        return self.to_frame()
+
     def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, max_rows=60, na_rep="")
+        return self._summarise().to_html(index=False, max_rows=60, na_rep="")
 
     def __repr__(self) -> str:
-        return self.to_frame().to_string(index=False, max_rows=60, na_rep="")
+        return self._summarise().to_string(index=False, max_rows=60, na_rep="")
 
 
-@dataclass(frozen=True, repr=False)
-class Plan(Shown, Sequence[PlannedRun]):
+class Plan(Shown, list[PlannedRun]):
     """The planned runs of some suites, with what `run` would do with each and why."""
 
-    entries: tuple[PlannedRun, ...]
-    options: RunOptions
-
-    @overload
-    def __getitem__(self, index: int) -> PlannedRun: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Plan": ...
-    def __getitem__(self, index: int | slice) -> "PlannedRun | Plan":
-        chosen = self.entries[index]
-        return replace(self, entries=chosen) if isinstance(chosen, tuple) else chosen
-
-    def __len__(self) -> int:
-        return len(self.entries)
+    def __init__(self, entries: Iterable[PlannedRun], options: RunOptions) -> None:
+        super().__init__(entries)
+        self.options = options
 
     def to_frame(self) -> "DataFrame":
         """Return a row for each run: task, model, seed, run id, action and reason."""
         from pandas import DataFrame
 
-        return DataFrame([{"suite": entry.spec.suite, **describe_run(entry)} for entry in self.entries])
+        return DataFrame([{"suite": entry.spec.suite, **describe_run(entry)} for entry in self])
 
 
 class Records(Shown, list[RunRecord]):
@@ -82,12 +74,6 @@ class Records(Shown, list[RunRecord]):
         from msbench.results.frame import build_frame
 
         return build_frame(self)
-
-    def _repr_html_(self) -> str:
-        return self._summarise().to_html(index=False, na_rep="")
-
-    def __repr__(self) -> str:
-        return self._summarise().to_string(index=False, na_rep="")
 
     def _summarise(self) -> "DataFrame":
         names = ["task", "model", "seed", "status", "metric", "result", "run_id"]
@@ -156,7 +142,7 @@ def plan(
             _warn(text)
     entries = plan_runs(specs, Path(results), datasets.data_root(), fresh=fresh)
     options = RunOptions(suites=tuple(names), overrides=texts, results=Path(results), fresh=fresh)
-    return Plan(tuple(entries), options)
+    return Plan(entries, options)
 
 
 def _list_overrides(overrides: Overrides) -> tuple[str, ...]:
@@ -185,20 +171,14 @@ def run(
 
     if not isinstance(planned, Plan):
         planned = plan(planned)
-    options = replace(
-        planned.options,
-        device=device,
-        jobs=jobs,
-        threads=threads,
-        deterministic=deterministic,
-        quiet=not can_move(),
-    )
+    quiet = not can_move()
+    options = replace(planned.options, device=device, jobs=jobs, threads=threads, quiet=quiet)
+    options = replace(options, deterministic=deterministic)
     check_options(options)
-    specs, quiet = [entry.spec for entry in planned], options.quiet
+    specs = [entry.spec for entry in planned]
+    progress, pool = partial(show_progress, quiet=quiet), partial(show_pool, quiet=quiet)
     try:
-        outcome = run_locally(
-            specs, options, partial(show_progress, quiet=quiet), partial(show_pool, quiet=quiet)
-        )
+        outcome = run_locally(specs, options, progress, pool)
     except Interrupted as error:
         if error.number == signal.SIGINT:
             raise KeyboardInterrupt(str(error)) from None
@@ -231,14 +211,8 @@ def report(
         from msbench.gate.check import build_judge
 
         judge = build_judge(texts, against, Path(results), _warn)
-    options = ReportOptions(
-        names=texts,
-        results=Path(results),
-        judge=judge,
-        versus=versus,
-        modified=modified,
-        validation=validation,
-    )
+    given = {"judge": judge, "versus": versus, "modified": modified, "validation": validation}
+    options = collect(ReportOptions, {"names": texts, "results": Path(results), **given})
     return [ReportTable(table) for table in load_report(options, _warn).tables]
 
 

@@ -56,6 +56,7 @@ MEANINGS: Mapping[str, str] = {
     "GateSettings.degrees": "Degrees of freedom of `sd`.",
     "GateSettings.other_data": "Why a result on other data than the expected one's may count.",
     "ModelLayer.settings": "`ours`: not those of the source of its number, which publishes none.",
+    "ModelLayer.use": "Place of a model of one's own, such as `./my_model.py:build`.",
     "ModelLayer.only": "The tasks that it is listed for; all if unset.",
     "GateSettings.reason": "Where the margin comes from.",
     "ClassifierConfig.d_model": "Width.",
