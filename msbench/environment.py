@@ -11,10 +11,11 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from msbench import __version__
 from msbench.console import format_count
 from msbench.errors import ConfigError, UnknownName
 
-PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
+PACKAGES = ("torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
 CGROUPS, PROCESS_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 CONTAINER = {
@@ -75,7 +76,7 @@ def describe_container() -> dict[str, str] | None:
 
 def list_versions() -> dict[str, str]:
     """Return the installed versions of the packages that affect results."""
-    found = {}
+    found = {"msbench": __version__}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)

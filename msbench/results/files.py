@@ -8,15 +8,21 @@ Reads have limits, as scanning a results folder opens every ``run.json`` in it: 
 forever, and a file of many gigabytes would fill the memory.
 """
 
+import atexit
 import errno
 import glob
 import json
 import os
 import re
 import secrets
+import shutil
 import stat
+import sys
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -233,4 +239,18 @@ def find_own_folder(name: str) -> Path:
 
     They are in the package, wherever it is installed; in a checkout, links lead to them.
     """
-    return Path(str(resources.files("msbench")), "share", name).resolve()
+    return (find_package() / "share" / name).resolve()
+
+
+@cache
+def find_package() -> Path:
+    """Return the folder of the package's files: of one in a zip, a copy that is deleted at exit."""
+    package = resources.files("msbench")
+    if isinstance(package, Path):
+        return package
+    folder = Path(tempfile.mkdtemp(prefix="msbench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    loader: Any = sys.modules["msbench"].__loader__
+    with zipfile.ZipFile(loader.archive) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.startswith("msbench/")])
+    return folder / "msbench"

@@ -9,6 +9,7 @@ from msbench.config import MODELS, RunSpec
 from msbench.config.definition import Definition, SourceTree
 from msbench.config.own import find_own
 from msbench.datasets import get_dataset
+from msbench.results.files import find_package
 from msbench.results.record import compute_run_id
 
 TRAINING = (
@@ -66,7 +67,7 @@ one changes no id.
 """
 OPERATIONS = ("ops/**/*.py", "ops/native/*.[chi]*")
 """Files of the operations, with their kernels in every language."""
-TREE = SourceTree(Path(__file__).parents[1], without=WITHOUT, instead=KERNELS)
+TREE = SourceTree(find_package(), without=WITHOUT, instead=KERNELS)
 
 
 @dataclass(frozen=True)

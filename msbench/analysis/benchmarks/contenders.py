@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from msbench.analysis.benchmarks.problem import Size
-from msbench.errors import UnknownName
+from msbench.errors import UnknownName, explain_extra
 from msbench.ops.scan.dispatch import KERNELS, Kernel
 from msbench.ops.scan.reference import Arguments, sum_streams
 
@@ -133,7 +133,7 @@ def explain_missing(package: str, load: Callable[[], object]) -> str:
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed: in msbench's checkout, pip install -e '.[peers]'"
+        return f"not installed: {explain_extra('peers')}"
     try:
         load()
     except Exception as error:  # a peer may fail in any way; its row then reports it

@@ -24,7 +24,7 @@ from msbench import datasets
 from msbench.config import RunSpec
 from msbench.console import encodable, say
 from msbench.environment import check_device
-from msbench.errors import ConfigError, ExitCode, explain_unwritable
+from msbench.errors import ConfigError, ExitCode, explain_extra, explain_unwritable
 from msbench.results import store
 from msbench.results.locks import hold_file
 from msbench.runs.launchers import RunOptions, container, slurm_jobs
@@ -167,9 +167,7 @@ def _import_submitit() -> Any:
     try:
         from submitit.slurm import slurm
     except ImportError:
-        raise ConfigError(
-            "--launcher slurm: submitit is not installed: in msbench's checkout, pip install -e '.[slurm]'"
-        ) from None
+        raise ConfigError(f"--launcher slurm: submitit is not installed: {explain_extra('slurm')}") from None
     return slurm
 
 

@@ -99,7 +99,7 @@ def test_a_kernel_of_the_gpu_says_so_on_a_cpu() -> None:
 
 def test_what_is_not_installed_says_how_to_install_it() -> None:
     found = contenders.explain_missing("no-such-distribution", lambda: None)
-    assert found == "not installed: in msbench's checkout, pip install -e '.[peers]'"
+    assert found == "not installed: pip install 'msssm-bench[peers]'"
 
 
 def test_what_cannot_be_imported_says_why() -> None:

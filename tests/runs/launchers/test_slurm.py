@@ -188,7 +188,7 @@ def test_missing_commands_are_reported_before_any_work(
     monkeypatch.setitem(sys.modules, "submitit.slurm", None)
     absent = run(tmp_path)
     assert absent.exit_code == 2
-    assert "pip install -e '.[slurm]'" in absent.stderr
+    assert "pip install 'msssm-bench[slurm]'" in absent.stderr
     assert not (tmp_path / "results").exists()
 
 
