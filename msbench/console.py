@@ -91,12 +91,12 @@ def encodable(value: Any) -> Any:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Quote words for a shell, including paths that are not valid UTF-8.
+    r"""Quote words for a shell, including paths that are not valid UTF-8.
 
     Examples
     --------
     >>> print(command_line(["ls", "a b", "caf\udce9"]))
-    ls 'a b' $'caf\\xe9'
+    ls 'a b' $'caf\xe9'
     """
     return " ".join(map(_quoted, words))
 

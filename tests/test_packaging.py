@@ -1,5 +1,6 @@
 """The distribution: its name, what is in the sdist, and where its files are found."""
 
+import ast
 import os
 import re
 import subprocess
@@ -108,3 +109,11 @@ def test_files_are_found_wherever_the_package_is(zipped: bool, package: Path, tm
     from msbench.runs.identity import TREE
 
     assert found.stdout.strip() == TREE.digest_definition(["msbench.models.mamba"]).digest
+
+
+def test_python_3_13_0_compiles_every_docstring() -> None:
+    """Its compiler refuses one that cannot be encoded, such as with the escape of a byte that is no UTF-8."""
+    for path in (REPOSITORY / "msbench").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                (ast.get_docstring(node, clean=False) or "").encode()
