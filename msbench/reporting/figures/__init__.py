@@ -143,7 +143,7 @@ KINDS: Mapping[str, Kind] = {
         f" {INTERVALS} Small dots are single seeds; an arrow points to one beyond the scale.",
         lambda table, *_: _rank_results(table),
         accuracy.draw_results,
-        "no model has a measured result",
+        "no model has a result that was measured as planned",
     ),
     "curves": Kind(
         "learning curves",

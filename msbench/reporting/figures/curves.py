@@ -177,16 +177,16 @@ def _select_drawn(found: Sequence[CurvePoint]) -> list[CurvePoint]:
 
 def _limit(found: Sequence[CurvePoint], part: Part) -> tuple[float, float]:
     """Return the lowest and highest value to show of a part, without those of lines far from the others."""
-    drawn, every = (
-        [value for each in points if (value := getattr(each, part)) is not None]
-        for points in (_select_drawn(found), found)
-    )
-    return find_range(drawn, every)
+    return find_range(_list_values(_select_drawn(found), part))
+
+
+def _list_values(found: Iterable[CurvePoint], part: Part) -> list[float]:
+    return [value for each in found if (value := getattr(each, part)) is not None]
 
 
 def _find_beyond(found: Sequence[CurvePoint], part: Part) -> Iterator[tuple[CurvePoint, float]]:
-    """Yield the last point, and its value, of each run that ends beyond the scale."""
-    low, high = _limit(found, part)
+    """Yield the last point, and its value, of each run that ends far from the lines that are drawn."""
+    low, high = find_range(_list_values(_select_drawn(found), part), _list_values(found, part))
     seeds = group((point.run_id, point) for point in found if point.kind == "seed")
     for points in seeds.values():
         known = [(point, value) for point in points if (value := getattr(point, part)) is not None]

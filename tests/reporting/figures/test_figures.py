@@ -106,7 +106,7 @@ def test_figures_without_data_have_a_reason_and_no_files(tmp_path: Path) -> None
     found = make_figures(nothing)
     assert [each.stem for each in found] == ALL
     assert [each.reason for each in found] == [
-        "no model has a measured result",
+        "no model has a result that was measured as planned",
         "no run has a log of epochs",
         "no model has both a measured number and a number of parameters",
         "no model has both a measured number and a time of training",
