@@ -135,7 +135,7 @@ def test_no_rows_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_is_one_document_without_nan(capsys: pytest.CaptureFixture[str]) -> None:
     console.out_json({"b": 1, "a": "→"})
     text = capsys.readouterr().out
-    assert json.loads(text) == {"a": "→", "b": 1}
+    assert json.loads(text) == {"a": "→", "b": 1, "schema_version": console.JSON_VERSION}
     with pytest.raises(ValueError, match="JSON"):
         console.out_json(float("nan"))
 
@@ -155,4 +155,4 @@ def test_no_character_of_a_json_document_is_lost(encoding: str) -> None:
         capture_output=True,
         check=True,
     )
-    assert json.loads(done.stdout.decode(encoding)) == value
+    assert json.loads(done.stdout.decode(encoding)) == {**value, "schema_version": console.JSON_VERSION}

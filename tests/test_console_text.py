@@ -93,7 +93,7 @@ def test_no_text_becomes_a_command_of_github(
     console.out_json({text: [text]})
     written = capsys.readouterr().out
     assert not OBEYED.search(written)
-    assert json.loads(written) == {text: [text]}
+    assert json.loads(written) == {"schema_version": console.JSON_VERSION, text: [text]}
 
 
 def test_a_command_that_is_meant_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
