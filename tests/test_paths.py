@@ -145,7 +145,7 @@ def test_a_crash_that_names_the_path_leaves_its_traceback(
     monkeypatch.setattr(Trainer, "run", crash)
     done = msbench("run", place / "tiny.yaml", "--quiet", "--model", "mamba", "--results", place / "crashed")
     assert done.exit_code == ExitCode.RUN_FAILED
-    (path,) = (place / "crashed").rglob("error.txt")
+    (path,) = (place / "crashed").rglob("run.log")
     assert f"ZeroDivisionError: {place}/crashed".replace(NAME, SHOWN) in path.read_bytes().decode()
     assert json.loads(path.with_name("run.json").read_bytes())["failure"]["type"] == "ZeroDivisionError"
 

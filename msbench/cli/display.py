@@ -15,7 +15,7 @@ from msbench.runs.launchers import PoolProgress, RunOptions, RunOutcome
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
 from msbench.runs.suite import SettingOrigin, list_origins, load_suite
-from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
+from msbench.training.metrics import EpochRow, ProgressCallback, StepReport, describe_epoch
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -202,13 +202,7 @@ class LogProgress(ProgressCallback):
 
     def epoch(self, row: EpochRow) -> None:
         """Print one line."""
-        # The score that the best epoch is chosen by; an accuracy is shown without its name.
-        named = "" if row.validation_macro_auroc is None else "macro AUROC "
-        self.note(
-            f"epoch {row.epoch + 1}/{self.epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
-            f"accuracy {row.train_accuracy:.2%}; validation {named}{row.score:.2%}; "
-            f"{row.tokens_per_second:,.0f} tokens/s"
-        )
+        self.note(describe_epoch(row, self.epochs))
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -261,6 +255,10 @@ class BarProgress(LogProgress):
     def note(self, text: str) -> None:
         """Print one line above the bars."""
         _print_above(self.bar, f"{self.name}: {text}")
+
+    def warn(self, text: str) -> None:
+        """Print one line above the bars."""
+        _print_above(self.bar, f"msbench: {text}")
 
 
 class PoolBar(PoolProgress):

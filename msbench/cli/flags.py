@@ -89,6 +89,10 @@ Threads = Annotated[
         help="Threads of a process on the CPU; their number changes last digits.  [default: all cores]",
     ),
 ]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--log", metavar="LOGGER", help="Log to tensorboard or wandb too; repeatable."),
+]
 Launcher = Annotated[str, typer.Option(help="local: this process; slurm: one array of jobs")]
 Profile = Annotated[
     Path | None,

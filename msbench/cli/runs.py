@@ -90,6 +90,7 @@ def run(
     fresh: Annotated[
         bool, typer.Option(help="Train completed runs anew, archiving the old; stopped ones resume.")
     ] = False,
+    loggers: flags.Loggers = None,
     launcher: flags.Launcher = "local",
     profile: flags.Profile = None,
     wait: flags.Wait = False,

@@ -5,7 +5,8 @@ Reading is tolerant, since a learning curve is no result.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ LARGEST_NUMBER = 1e100
 """Beyond it, a mean or the axis of a figure would overflow."""
 LogRows = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
+_followers: dict[Path, Callable[[Sequence[Mapping[str, Any]]], None]] = {}
+"""What `follow_log` calls, by the folder of the log."""
 
 
 def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -31,6 +34,18 @@ def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     known = {name for row in rows for name, value in row.items() if value is not None}
     names = [name for name in order if name in known or name == OF_EPOCHS]
     write_atomically(folder / FILE, encode_csv(names, ([row.get(name) for name in names] for row in ordered)))
+    if (follower := _followers.get(folder)) is not None:
+        follower(ordered)
+
+
+@contextmanager
+def follow_log(folder: Path, follower: Callable[[Sequence[Mapping[str, Any]]], None]) -> Iterator[None]:
+    """Call `follower` with all rows of the run's log each time that it is written inside the context."""
+    _followers[folder] = follower
+    try:
+        yield
+    finally:
+        del _followers[folder]
 
 
 def read_log(folder: Path) -> tuple[LogRows, str]:

@@ -7,6 +7,7 @@
         metrics.csv          rows within epochs and a row after each
         predictions.parquet  a row per test example
         checkpoint/          best-<epoch>.safetensors, last.safetensors, previous.safetensors
+        run.log              the attempts and their progress, in plain text
         run.lock             held while a process works here
 
 Readers take no lock, as every file is replaced atomically. Results of two machines merge with rsync.

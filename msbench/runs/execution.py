@@ -1,22 +1,24 @@
 """Execution of one RunSpec to one RunRecord: the only place that joins data, model, training and store."""
 
 import contextlib
+import json
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from msbench import datasets, models
+from msbench import __version__, datasets, models
 from msbench.config import RunSpec
+from msbench.config.differences import flatten
 from msbench.config.messages import describe_first_fault
 from msbench.config.own import find_own
 from msbench.config.run import EXECUTION_OPTIONS
-from msbench.console import encodable
 from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory, use_matmul
 from msbench.errors import (
@@ -33,10 +35,12 @@ from msbench.errors import (
     explain_unwritable,
 )
 from msbench.models.own import check_own
-from msbench.results import files, store
+from msbench.results import store
 from msbench.results.files import require_writable
+from msbench.results.metrics_log import follow_log
 from msbench.results.predictions import write_predictions
 from msbench.results.record import Failure, RunRecord, Status, encode_record, get_metric_key, write_record
+from msbench.results.run_log import RunLog
 from msbench.runs.amounts import log_amounts
 from msbench.runs.identity import Identity, digest_kernels, identify
 from msbench.runs.memory import advise_on_memory, limit_step_memory, plan_recomputation
@@ -44,16 +48,23 @@ from msbench.runs.plan import name_run
 from msbench.runs.suite import check_fit
 from msbench.training.batches import count_resident_bytes
 from msbench.training.evaluation import Predictions
+from msbench.training.loggers import RunLoggers
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.memory import is_out_of_memory
-from msbench.training.metrics import ProgressCallback, TrainingProgress
+from msbench.training.metrics import (
+    EpochRow,
+    ProgressCallback,
+    StepReport,
+    TrainingProgress,
+    describe_epoch,
+)
 from msbench.training.processes import SINGLE, Processes
 from msbench.training.signals import SignalFlag
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """Folders, device, signals and processes of runs; `device` is auto, cpu or cuda.
+    """Folders, device, signals, processes and loggers of runs; `device` is auto, cpu or cuda.
 
     Several `processes` execute the same runs in the same order, and the first of them writes.
     """
@@ -63,6 +74,7 @@ class RunContext:
     device: str
     signals: SignalFlag
     processes: Processes = SINGLE
+    loggers: tuple[str, ...] = ()
 
 
 def execute(
@@ -168,6 +180,53 @@ def _set_up_dataset(spec: RunSpec, context: RunContext, listener: ProgressCallba
     return found or datasets.setup(spec.data, context.data_root, progress=progress)
 
 
+class _LoggedProgress(ProgressCallback):
+    """Progress of a run that is also written to its log."""
+
+    def __init__(self, shown: ProgressCallback, log: RunLog, epochs: int) -> None:
+        self.shown, self.log, self.epochs = shown, log, epochs
+
+    def step(self, report: StepReport) -> None:
+        self.shown.step(report)
+
+    def epoch(self, row: EpochRow) -> None:
+        self.shown.epoch(row)
+        self.log.write(describe_epoch(row, self.epochs))
+
+    def note(self, text: str) -> None:
+        self.shown.note(text)
+        self.log.write(text)
+
+    def warn(self, text: str) -> None:
+        self.shown.warn(text)
+        with contextlib.suppress(OSError):
+            self.log.write(f"warning: {text}")
+
+
+@contextlib.contextmanager
+def _log_warnings(log: RunLog) -> Iterator[None]:
+    """Write Python's warnings to the log too."""
+    show = warnings.showwarning
+
+    def write(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        with contextlib.suppress(OSError):  # not out of whatever warns; the next entry fails as well
+            log.write(f"{category.__name__}: {message} ({filename}:{lineno})")
+        show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = write
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
 @dataclass
 class _RunAttempt:
     """One attempt at a run, with the lock held."""
@@ -184,6 +243,9 @@ class _RunAttempt:
         self.device, self.first = choose_accelerator(self.context.device), self.context.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
+        self.log = RunLog(self.directory)
+        self.listener = _LoggedProgress(self.listener, self.log, self.spec.train.epochs)
+        self.loggers: RunLoggers | None = None
         self.recorded = False
         """True once the record of a finished run is being written: nothing may replace it."""
 
@@ -192,8 +254,20 @@ class _RunAttempt:
         with (
             use_matmul(self.spec.train.matmul, self.device),
             self.context.processes.calling(self._record_lost),
+            _log_warnings(self.log),
         ):
-            return self._execute()
+            record = None
+            try:
+                record = self._execute()
+            finally:
+                self._end_loggers(record)
+        return record
+
+    def _end_loggers(self, record: RunRecord | None) -> None:
+        """End the loggers, after the record was written: what they wait for or fail at costs no result."""
+        if self.loggers is not None:
+            finished = record is not None and record.finished
+            self.loggers.end(record.metrics if record is not None else {}, finished=finished)
 
     def _record_lost(self, error: Lost) -> None:
         if not self.recorded:
@@ -205,6 +279,7 @@ class _RunAttempt:
                 record = self._train_with_advice()
                 self.recorded = True
                 self._write_record(record)
+            self._log_ending(f"finished: {json.dumps(record.metrics)}")
         except Interrupted as error:
             self._record_failure(error, "interrupted")
             raise
@@ -233,11 +308,27 @@ class _RunAttempt:
             full = error.errno in NO_ROOM
             text = explain_unwritable(where, error, "--results") if full else f"{where}: {error.strerror}"
             return self._record_failure(RunError(text), "failed")
+        self._log_ending(traceback.format_exc())
+        return self._record_failure(error, "failed")
+
+    def _begin_log(self) -> None:
+        spec = self.spec
+        name = f"suite {spec.suite}, task {spec.task}, model {spec.model_name}, seed {spec.seed}"
+        entries = (
+            f"msbench {__version__}: run {self.identity.run_id}: {name}",
+            f"settings: {json.dumps(flatten(spec.model_dump(mode='json')))}",
+            f"environment: {json.dumps(self._describe_environment())}",
+            *(f"data: {note}" for note in self.dataset.manifest.get("notes", ())),
+        )
+        self.log.begin("\n".join(entries))
+
+    def _log_ending(self, text: str) -> None:
+        """Write how the attempt ended. A disk that is full here hides neither result nor failure."""
         if self.first:
             with contextlib.suppress(OSError):
-                text = encodable(traceback.format_exc())
-                files.write_atomically(self.directory / "error.txt", text.encode())
-        return self._record_failure(error, "failed")
+                if not self.log.begun:
+                    self._begin_log()
+                self.log.write(text)
 
     def _write_record(self, record: RunRecord) -> None:
         if self.first:
@@ -281,7 +372,12 @@ class _RunAttempt:
         self.trainer.attempt = self._describe_attempt()
         self._check_record()  # now with the model's counts
         self._remove_earlier_record()
-        self.trainer.run()
+        with contextlib.ExitStack() as following:
+            if self.first:
+                self._begin_log()
+                self.loggers = self._start_loggers()
+                following.enter_context(follow_log(self.directory, self.loggers.log))
+            self.trainer.run()
         began = time.monotonic()
         test = self.trainer.test()
         if self.first:
@@ -305,8 +401,22 @@ class _RunAttempt:
     def _remove_earlier_record(self) -> None:
         """Remove the record of an earlier attempt: it would pass for this one's if this one died."""
         # Only after all checks that may refuse the run: an attempt that never began changes nothing.
-        for name in ("run.json", "error.txt") if self.first else ():
-            (self.directory / name).unlink(missing_ok=True)
+        if self.first:
+            (self.directory / "run.json").unlink(missing_ok=True)
+
+    def _start_loggers(self) -> RunLoggers:
+        spec, run_id = self.spec, self.identity.run_id
+        facts = {name: self.facts[name] for name in ("parameters", "states_per_channel", "kernel")}
+        settings = {"run": run_id, **flatten(spec.model_dump(mode="json")), **facts}
+        title = f"{spec.suite} {spec.task} {spec.model_name} s{spec.seed}"
+        return RunLoggers(
+            self.context.loggers,
+            self.directory,
+            run_id,
+            title,
+            settings,
+            lambda text: self.listener.warn(f"{name_run(spec)}: {text}"),
+        )
 
     def _describe_attempt(self) -> dict[str, str]:
         found = describe_environment()
@@ -315,6 +425,14 @@ class _RunAttempt:
         options |= {"deterministic": "yes"} if found["deterministic"] else {}
         where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
         return {"started": self.started, "kernel": kernel, **where, **options}
+
+    def _describe_environment(self) -> dict[str, Any]:
+        return {
+            **describe_environment(),
+            "device": self.device,
+            **self._list_execution_options(),
+            **self._list_own_code(),
+        }
 
     def _list_execution_options(self) -> dict[str, Any]:
         """Return the execution options, which the run's id does not depend on."""
@@ -354,6 +472,7 @@ class _RunAttempt:
         return self._build_record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
     def _record_failure(self, cause: BaseException, status: Status) -> RunRecord:
+        self._log_ending(f"{status}: {type(cause).__name__}: {cause}")
         failure = Failure(type=type(cause).__name__, message=str(cause))
         if isinstance(cause, Diverged):
             failure = failure.model_copy(update={"step": cause.step, "name": cause.name})
@@ -388,12 +507,7 @@ class _RunAttempt:
             chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),
             classes=tuple(self.dataset.manifest.get("classes", ())),
-            environment={
-                **describe_environment(),
-                "device": self.device,
-                **self._list_execution_options(),
-                **self._list_own_code(),
-            },
+            environment=self._describe_environment(),
             started=self.started,
             ended=_now(),
             **{**self.facts, **values},

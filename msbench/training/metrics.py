@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from msbench.console import say
+
 if TYPE_CHECKING:
     import torch
 
@@ -178,6 +180,21 @@ class ProgressCallback:
 
     def note(self, text: str) -> None:
         """Receive a message of one line."""
+
+    def warn(self, text: str) -> None:
+        """Receive a warning of one line, which is printed whether progress is shown or not."""
+        say(f"msbench: {text}")
+
+
+def describe_epoch(row: EpochRow, epochs: int) -> str:
+    """Return an epoch's row as a line of progress, out of so many epochs."""
+    # The score that the best epoch is chosen by; an accuracy is shown without its name.
+    named = "" if row.validation_macro_auroc is None else "macro AUROC "
+    return (
+        f"epoch {row.epoch + 1}/{epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
+        f"accuracy {row.train_accuracy:.2%}; validation {named}{row.score:.2%}; "
+        f"{row.tokens_per_second:,.0f} tokens/s"
+    )
 
 
 @dataclass

@@ -215,7 +215,7 @@ def allow_no_memory() -> None:
 
 
 def make_a_mistake() -> None:
-    """An error in the code of a model, which leaves its traceback in ``error.txt``."""
+    """An error in the code of a model, which leaves its traceback in ``run.log``."""
 
     def build(*_: object) -> None:
         raise RuntimeError("a mistake")
@@ -246,7 +246,7 @@ FAULTS = {
     **{
         f"a {kind} in place of {name}": Fault("run", put(kind, f"RUN/{name}"), code, f"{name}: {says}")
         for kind, name, code, says in (
-            ("folder", "error.txt", 3, "Is a directory"),
+            ("folder", "run.log", 3, "Is a directory"),
             ("folder", "metrics.csv", 3, "Is a directory"),
             ("folder", "predictions.parquet", 3, "Is a directory"),
             ("folder", "run.json", 2, NO_REGULAR),
@@ -259,14 +259,14 @@ FAULTS = {
             ("link", "run.lock", 2, "cannot be used: Too many levels"),
         )
     },
-    "a mistake, and error.txt as a folder": Fault(
-        "run", put("folder", "RUN/error.txt"), 3, "failed: a mistake", make_a_mistake
+    "a mistake, and run.log as a folder": Fault(
+        "run", put("folder", "RUN/run.log"), 3, "failed: a mistake", make_a_mistake
     ),
     "pipes that are replaced": Fault(
-        "run", put("pipe", "RUN/error.txt", "RUN/metrics.csv", "RUN/predictions.parquet", "RUN/run.lock")
+        "run", put("pipe", "RUN/run.log", "RUN/metrics.csv", "RUN/predictions.parquet", "RUN/run.lock")
     ),
     "links that are replaced": Fault(
-        "run", put("link", "RUN/error.txt", "RUN/metrics.csv", "RUN/predictions.parquet")
+        "run", put("link", "RUN/run.log", "RUN/metrics.csv", "RUN/predictions.parquet")
     ),
     "a pipe among suites": Fault("list", put("pipe", "suites/pipe.yaml"), 0, f"pipe.yaml: {NO_REGULAR}"),
     "a folder in place of a report": Fault(

@@ -59,7 +59,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: RunContext)
     assert read_record(folder(place, record)) == record
     assert [attempt["kernel"] for attempt in record.attempts] == [record.kernel]
     names = {path.name for path in folder(place, record).iterdir()}
-    assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
+    assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock", "run.log"}
 
 
 def test_predictions_agree_with_the_record(spec: RunSpec, place: RunContext) -> None:
@@ -121,9 +121,11 @@ def test_a_crash_is_recorded_with_its_traceback_and_retried(
     assert record.status == "failed"
     assert record.failure is not None
     assert record.failure.message == "shape [1,2] of [/s4]"
-    assert "ZeroDivisionError" in (folder(place, record) / "error.txt").read_text()
+    log = folder(place, record) / "run.log"
+    assert "Traceback (most recent call last)" in (text := log.read_text())
+    assert "failed: ZeroDivisionError: shape [1,2] of [/s4]" in text
     assert run(spec, place).status == "finished"
-    assert not (folder(place, record) / "error.txt").exists()
+    assert log.read_text().startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +292,7 @@ def test_an_attempt_that_never_began_leaves_the_record_before_it(
         patch.setattr(Trainer, "run", crash)
         record = run(spec, place)
     before = {path: path.read_bytes() for path in folder(place, record).glob("*.*")}
-    assert {path.name for path in before} >= {"run.json", "error.txt"}
+    assert {path.name for path in before} >= {"run.json", "run.log"}
     with monkeypatch.context() as patch:
         patch.setattr(models, "build", refuse)
         with pytest.raises(ConfigError, match="no such model"):
@@ -344,20 +346,23 @@ def test_missing_data_is_no_run(spec: RunSpec, place: RunContext) -> None:
     assert not place.results.exists()
 
 
-def test_a_folder_in_the_place_of_a_traceback_is_one_message(
+def test_a_folder_in_the_place_of_the_log_is_one_message(
     spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def crash(_self: Trainer) -> None:
+    def crash(trainer: Trainer) -> None:
+        (trainer.directory / "run.log").unlink()
+        (trainer.directory / "run.log").mkdir()
         raise ZeroDivisionError("a crash")
 
     record = run(spec, place)
     (folder(place, record) / "run.json").unlink()
-    (folder(place, record) / "error.txt").mkdir()
+    (folder(place, record) / "run.log").unlink()
+    (folder(place, record) / "run.log").mkdir()
     found = run(spec, place)
     assert found.failure is not None
-    assert re.search(r"error\.txt: (Is a directory|Operation not permitted)$", found.failure.message)
+    assert re.search(r"run\.log: (Is a directory|Operation not permitted)$", found.failure.message)
+    (folder(place, record) / "run.log").rmdir()
     monkeypatch.setattr(Trainer, "run", crash)
-    monkeypatch.setattr(execute._RunAttempt, "_remove_earlier_record", lambda _self: None)
     found = run(spec, place)
     assert found.failure is not None
     assert found.failure.message == "a crash"

@@ -350,7 +350,7 @@ def test_what_fails_in_one_process_ends_the_run_in_both_and_the_next_run_goes_on
 
 
 def test_the_traceback_of_another_process_is_kept(both: Path) -> None:
-    (path,) = (both / "results").rglob("error.txt")
+    (path,) = (both / "results").rglob("run.log")
     assert "in fail" in path.read_text()
 
 

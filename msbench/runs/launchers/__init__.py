@@ -20,6 +20,7 @@ from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, UnknownName
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import RESULTS, build_command
+from msbench.training.loggers import check_loggers
 
 LAUNCHERS = ("local", "slurm")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -35,7 +36,8 @@ class RunOptions:
     """Options of ``msbench run``: the runs of some suites that are wanted, and how to execute them.
 
     `suites` are names or paths of files. Empty `models`, `tasks` or `seeds` mean all of the suites'.
-    `overrides` are texts such as ``train.lr=1e-3``; `device` is auto, cpu or cuda.
+    `overrides` are texts such as ``train.lr=1e-3``; `device` is auto, cpu or cuda; `loggers` are keys of
+    `msbench.training.loggers.REQUIREMENTS`.
     """
 
     suites: tuple[str, ...]
@@ -51,6 +53,7 @@ class RunOptions:
     deterministic: bool = False
     fresh: bool = False
     dry_run: bool = False
+    loggers: tuple[str, ...] = ()
     launcher: str = "local"
     profile: Path | None = None
     wait: bool = False
@@ -80,7 +83,7 @@ class RunOptions:
             "--container": self.container,
             "--image": self.image,
         }
-        more: list[str] = []
+        more = [word for name in self.loggers for word in ("--log", name)]
         for name, value in options.items():
             if value is not None:
                 more += [name] if value is True else [name, str(value)]
@@ -135,6 +138,8 @@ def check_options(options: RunOptions) -> None:
     """Raise ConfigError for options that are incompatible with one another or with this process."""
     if options.launcher not in LAUNCHERS:
         raise UnknownName("launcher", options.launcher, LAUNCHERS, "--launcher")
+    if options.container is None:  # else the packages are those of the image, and are looked for inside
+        check_loggers(options.loggers)
     slurm = options.launcher == "slurm"
     if not slurm and (options.profile is not None or options.wait):
         raise ConfigError(f"{'--wait' if options.wait else '--profile'} goes with --launcher slurm")

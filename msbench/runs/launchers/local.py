@@ -97,7 +97,9 @@ def run_locally(
         if options.jobs > 1:
             return run_in_parallel(specs, options, device, pool_progress)
         with create_flag() as signals, join_processes(device, signals) as processes:
-            context = RunContext(options.results, datasets.data_root(), options.device, signals, processes)
+            context = RunContext(
+                options.results, datasets.data_root(), options.device, signals, processes, options.loggers
+            )
             shown = len(specs) > 1 and processes.first and not options.quiet
             campaign = plan_campaign(specs, options, device) if shown else None
             return run_sequentially(specs, context, progress, campaign, fresh=options.fresh)
