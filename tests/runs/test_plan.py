@@ -197,7 +197,7 @@ def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunCon
 def change_source(monkeypatch: pytest.MonkeyPatch) -> None:
     original = identity.define
 
-    def changed(roots: tuple[str, ...]) -> Definition:
-        return Definition(digest="0" * 64, files={**original(roots).files, "models/mamba.py": "new"})
+    def changed(roots: tuple[str, ...], own: identity.Sources = ()) -> Definition:
+        return Definition(digest="0" * 64, files={**original(roots, own).files, "models/mamba.py": "new"})
 
     monkeypatch.setattr(identity, "define", changed)

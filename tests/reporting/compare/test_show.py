@@ -230,7 +230,7 @@ def test_a_setting_that_came_later_changes_the_id(record: RunRecord, data_folder
 def change_source(monkeypatch: pytest.MonkeyPatch) -> None:
     original = identity.define
 
-    def changed(roots: tuple[str, ...]) -> Definition:
-        return Definition(digest="0" * 64, files={**original(roots).files, "models/mamba.py": "new"})
+    def changed(roots: tuple[str, ...], own: identity.Sources = ()) -> Definition:
+        return Definition(digest="0" * 64, files={**original(roots, own).files, "models/mamba.py": "new"})
 
     monkeypatch.setattr(identity, "define", changed)
