@@ -25,7 +25,7 @@ ESCAPES = {each: f"\\{each}" for each in "\\`*_[]|~#$"} | {"&": "&amp;", "<": "&
 
 
 def format_junit(result: GateResult) -> bytes:
-    """Return the whole JUnit file in UTF-8.
+    """Return the whole JUnit file in UTF-8; a cell's time is that of its runs, in seconds.
 
     A cell that fails is a ``failure``, one that is undecided, missing or expected to fail is ``skipped``, and
     one whose runs broke is an ``error``, as is a suite that could not be checked. With `strict`, whatever
@@ -36,6 +36,7 @@ def format_junit(result: GateResult) -> bytes:
     for each in result.suites:
         suite = ElementTree.SubElement(root, "testsuite", _count_outcomes([each], result.strict))
         suite.set("name", _to_xml(each.suite))
+        suite.set("time", f"{sum(cell.seconds for cell in each.cells):.3f}")
         for cell in each.cells:
             _add_case(suite, cell, result.strict)
         if each.problem is not None:
@@ -58,8 +59,8 @@ def _add_problem(parent: ElementTree.Element, suite: str, problem: MsbenchError)
 
 
 def _add_case(parent: ElementTree.Element, cell: JudgedCell, strict: bool) -> None:
-    names = {"classname": _to_xml(f"{cell.suite}.{cell.task}"), "name": _to_xml(cell.model), "time": "0"}
-    case = ElementTree.SubElement(parent, "testcase", names)
+    names = {"classname": _to_xml(f"{cell.suite}.{cell.task}"), "name": _to_xml(cell.model)}
+    case = ElementTree.SubElement(parent, "testcase", {**names, "time": f"{cell.seconds:.3f}"})
     message = f"{cell.verdict}: {_to_xml(cell.judgement.reason)}"
     outcome = cell.find_outcome(strict=strict)
     if outcome == "passed":

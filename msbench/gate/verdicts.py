@@ -58,7 +58,7 @@ class JudgedCell:
     """One cell's verdict, with its suite, task and model.
 
     `crashed` counts the seeds whose run broke; `stale`: the results are of other source code than the present
-    one.
+    one; `seconds` is what its runs took to train and test.
     """
 
     suite: str
@@ -67,6 +67,7 @@ class JudgedCell:
     judgement: Judgement
     crashed: int = 0
     stale: bool = False
+    seconds: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
@@ -136,6 +137,7 @@ def list_judged_cells(table: Table) -> Iterator[JudgedCell]:
             cell.judgement,
             count_crashes(cell.evidence) if cell.evidence else 0,
             cell.evidence is not None and cell.evidence.stale,
+            cell.evidence.seconds if cell.evidence else 0.0,
         )
         for column, row, cell in cells
         if cell.judgement

@@ -157,6 +157,11 @@ class RunRecord(BaseModel):
         return str(gpus[0]) if device == "cuda" else device
 
     @property
+    def seconds(self) -> float:
+        """Seconds of training and testing."""
+        return self.timing.get("train_seconds", 0.0) + self.timing.get("test_seconds", 0.0)
+
+    @property
     def result(self) -> float | None:
         """The metric on the test split; None where the run has none."""
         return self.metrics.get(get_metric_key("test", self.metric))

@@ -1,4 +1,4 @@
-"""`docs/gate.md`, `docs/ci.md` and the workflow: commands can be given, tables are what the code has."""
+"""`docs/gate.md`, `docs/ci.md` and the workflows: commands can be given, tables are what the code has."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,10 @@ from msbench.runs.suite_file import DEFAULT_MARGIN, WIDEST_MARGIN, GateSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GATE, CI = ((REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("gate.md", "ci.md"))
-WORKFLOW = load_yaml(REPOSITORY / ".github" / "workflows" / "gate.yml").values
+WORKFLOW, TESTS = (
+    load_yaml(REPOSITORY / ".github" / "workflows" / name).values for name in ("gate.yml", "tests.yml")
+)
+JOBS: list[dict[str, Any]] = [*WORKFLOW["jobs"].values(), *TESTS["jobs"].values()]
 STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["quick"]["steps"]
 RUN = [step["run"] for step in STEPS if "run" in step]
 SUITES = {suite.name for suite in list_suites(REPOSITORY / "suites")}
@@ -66,24 +69,41 @@ def test_figures_are_those_of_the_code() -> None:
         assert words in re.sub(r"\s+", " ", GATE)
 
 
-class TestWorkflow:
-    def test_actions_are_pinned(self) -> None:
-        uses = [step["uses"] for step in STEPS if "uses" in step]
-        assert len(uses) == 4
-        assert all(re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", each) for each in uses)
+class TestWorkflows:
+    def test_actions_are_pinned_and_leave_no_credentials(self) -> None:
+        uses = [step for job in JOBS for step in job["steps"] if "uses" in step]
+        assert len(uses) == 9
+        assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) for step in uses)
+        checkouts = [step for step in uses if "checkout@" in step["uses"]]
+        assert [step["with"] for step in checkouts] == [{"persist-credentials": False}] * 3
 
     def test_what_tells_of_a_failure_runs_after_one(self) -> None:
         after = [step for step in STEPS if step.get("if") == "always()"]
         assert ["check" in step.get("run", "") for step in after] == [True, False, False]
         assert after[-1]["uses"].startswith("actions/upload-artifact")
-        assert "gate.xml" in after[-1]["with"]["path"]
+        assert {"gate.xml", "reports/"} <= set(after[-1]["with"]["path"].split())
 
-    def test_data_are_kept_where_runs_look_for_them(self) -> None:
-        (cache,) = [step["with"] for step in STEPS if "cache@" in step.get("uses", "")]
-        assert WORKFLOW["jobs"]["quick"]["env"]["MSBENCH_DATA"].endswith(f"/{cache['path']}")
-        globs = re.findall(r"'([^']+)'", cache["key"])
+    def test_data_and_runs_are_kept_where_they_are_looked_for(self) -> None:
+        data, runs = [step["with"] for step in STEPS if "cache@" in step.get("uses", "")]
+        assert WORKFLOW["jobs"]["quick"]["env"]["MSBENCH_DATA"].endswith(f"/{data['path']}")
+        globs = re.findall(r"'([^']+)'", data["key"])
         assert len(globs) == 2
         assert all(list(REPOSITORY.glob(each)) for each in globs)
+        assert runs["path"] == "results/quick"
+        assert runs["key"].startswith(runs["restore-keys"])
 
-    def test_it_may_only_read(self) -> None:
-        assert WORKFLOW["permissions"] == {"contents": "read"}
+    def test_they_may_only_read(self) -> None:
+        assert WORKFLOW["permissions"] == TESTS["permissions"] == {}
+        assert all(job["permissions"] == {"contents": "read"} for job in JOBS)
+
+    def test_every_python_is_tested(self) -> None:
+        text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+        named = re.findall(r"Python :: (3\.\d+)", text)
+        assert TESTS["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+
+    def test_targets_of_make_exist(self) -> None:
+        targets = re.findall(
+            r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+        )
+        run = [step["run"] for job in TESTS["jobs"].values() for step in job["steps"] if "run" in step]
+        assert {each.removeprefix("make ") for each in run} == {"lint", "test"} <= set(targets)

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from verdict_cases import ODD_TEXTS, cell, checked
 
 from msbench.errors import ConfigError
 from msbench.gate import ci
-from msbench.gate.check import GateResult
+from msbench.gate.check import GateResult, SuiteVerdicts
 
 COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
 
@@ -159,6 +160,13 @@ def test_a_testcase_a_cell() -> None:
         "error",
     ]
     assert (cases[1][0].get("type"), cases[1][0].get("message")) == ("fail", "fail: because")
+
+
+def test_the_time_of_a_testcase_is_that_of_its_runs() -> None:
+    cells = (replace(cell("pass"), seconds=12.25), replace(cell("missing"), seconds=0.5))
+    root = ElementTree.fromstring(ci.format_junit(GateResult((SuiteVerdicts("small", "b.yaml", cells),))))
+    assert [case.get("time") for case in root.iter("testcase")] == ["12.250", "0.500"]
+    assert [each.get("time") for each in root] == ["12.750"]
 
 
 @pytest.mark.parametrize(

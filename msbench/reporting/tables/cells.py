@@ -138,7 +138,7 @@ class Evidence:
     the published data is missing. `newer` counts by status the runs that are not among these, though they are
     of the present code and data or ended after these without a result. `unread` has a line for each run of
     the present code without a readable record, and `stale` is True if these results are of other source code
-    than the present one.
+    than the present one. `seconds` is what these runs trained and tested in total.
     """
 
     metric: str
@@ -155,6 +155,7 @@ class Evidence:
     newer: Mapping[str, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     stale: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

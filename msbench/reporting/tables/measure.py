@@ -85,6 +85,7 @@ def _collect_evidence(
         newer=Counter(record.status for record in found.newer) if runs else {},
         unread=found.present.unread,
         stale=found.stale,
+        seconds=sum(record.seconds for record in runs),
     )
 
 
