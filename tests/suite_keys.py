@@ -35,7 +35,7 @@ every key, builds every model without training it, and reports its faults with f
 MEANINGS: Mapping[str, str] = {
     "SuiteFile.name": "As the file is named; results are stored under it.",
     "SuiteFile.title": "Heading of its table.",
-    "SuiteFile.protocol": "`paper`: its numbers may stand next to the paper's.",
+    "SuiteFile.protocol": "`paper`: its numbers may stand next to the paper's; or `scaled`, `own`.",
     "SuiteFile.caption": "Text under the heading of its table.",
     "SuiteFile.seeds": "Each model is trained on each task from each of them.",
     "SuiteFile.reported": "The paper's table that has the numbers of this suite.",

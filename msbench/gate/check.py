@@ -272,9 +272,10 @@ def _find_expectations(suite: Suite, against: str, results: Path) -> tuple[FindE
 def _explain_not_in_paper(suite: Suite) -> str:
     """Return why a suite cannot be compared with the paper; empty if it can."""
     if suite.protocol != "paper":
+        kind = "scaled down from" if suite.protocol == "scaled" else "not"
         return (
-            f"suite {suite.name}: its protocol is scaled down from the paper's, so the paper's numbers do not"
-            " apply; check it against a baseline"
+            f"suite {suite.name}: its protocol is {kind} the paper's, so the paper's numbers do not apply;"
+            " check it against a baseline"
         )
     if suite.reported is None:
         return f"suite {suite.name}: names no table of the paper (key reported); check it against a baseline"

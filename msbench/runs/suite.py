@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from msbench import datasets
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
@@ -31,7 +31,7 @@ from msbench.config.strict_yaml import KeyPath
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName, suggest_name
 from msbench.results.files import find_own_folder, write_atomically
-from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile
+from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile, SuiteProtocol
 
 T = TypeVar("T")
 MOST_PARTS = 10_000
@@ -47,7 +47,7 @@ class Suite:
 
     name: str
     title: str
-    protocol: Literal["paper", "scaled"]
+    protocol: SuiteProtocol
     caption: str
     seeds: tuple[int, ...]
     reported: PaperColumns | None

@@ -171,12 +171,16 @@ def _refuse_paper(name: str) -> str:
     return name
 
 
+SuiteProtocol = Literal["paper", "scaled", "own"]
+"""The paper's; scaled down from it; or one that has nothing to do with the paper."""
+
+
 class SuiteFile(SettingsLayer):
     """The keys of a suite file."""
 
     name: Annotated[Label, AfterValidator(_refuse_paper)]
     title: Annotated[str, Field(min_length=1)]
-    protocol: Literal["paper", "scaled"]
+    protocol: SuiteProtocol
     caption: str = ""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
     reported: PaperColumns | None = None

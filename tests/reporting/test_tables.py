@@ -229,6 +229,8 @@ def test_the_caption_says_protocol_seeds_and_sizes() -> None:
     assert table.caption.startswith("Accuracy on the test split. Protocol: scaled down from the paper's")
     assert "over 3 seeds, fewer where (k/3)" in table.caption
     assert "Test examples: listops 2000." in table.caption
+    own = build(MAMBA[:1], [run(MAMBA[0])], suite=SmallSuite(protocol="own"))
+    assert "Protocol: its own, not the paper's. Unit" in own.caption
     one = build(MAMBA[:1], [run(MAMBA[0])], suite=SmallSuite(protocol="paper"))
     assert "Protocol: paper. " in one.caption
     assert "measured is one seed" in one.caption

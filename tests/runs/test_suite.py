@@ -185,7 +185,7 @@ class TestRefused:
             (
                 "scaled",
                 "scald",
-                "tiny.yaml:3: protocol: must be 'paper' or 'scaled', not 'scald'; did you mean",
+                "tiny.yaml:3: protocol: must be 'paper', 'scaled' or 'own', not 'scald'; did you mean",
             ),
             ("  long:", "  ../up:", "tiny.yaml:19: tasks.../up: '../up' is not a valid name: "),
             ("  long:", "  short:", "tiny.yaml:19: tasks.short: duplicate key; first on line 16"),

@@ -10,16 +10,21 @@ from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite import Suite
 
+PROTOCOLS = {
+    "paper": "paper",
+    "scaled": "scaled down from the paper's, so no test of its numbers",
+    "own": "its own, not the paper's",
+}
+
 
 def write_caption(
     definition: TableDefinition, pool: RunPool, columns: Sequence[Column], *, reported: bool
 ) -> str:
     """Return the definition's caption, then protocol, units, seeds and the sizes of the test splits."""
-    scaled = "" if definition.protocol == "paper" else " down from the paper's, so no test of its numbers"
     units = ", ".join(dict.fromkeys(UNITS[column.unit].words for column in columns))
     parts = [
         " ".join(definition.caption.split()).rstrip("."),
-        f"Protocol: {definition.protocol}{scaled}",
+        f"Protocol: {PROTOCOLS[definition.protocol]}",
         f"Unit: {units}; {'reported is what the paper prints, ' if reported else ''}"
         f"{_describe_measured(pool, columns)}",
         _describe_sizes(pool, columns) if definition.part == "test" else "",
