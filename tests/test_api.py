@@ -208,6 +208,16 @@ def test_tables_show_themselves(trained: api.Records, tiny_file: Path, tmp_path:
 
 
 @pytest.mark.usefixtures("trained")
+def test_a_table_is_the_same_text_in_a_notebook(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (table, *_) = msbench.report(tiny_file, results=tmp_path / "results")
+    expected = repr(table)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(table) == expected
+
+
+@pytest.mark.usefixtures("trained")
 def test_text_of_files_is_escaped_in_a_notebook(tiny_file: Path, tmp_path: Path) -> None:
     text = tiny_file.read_text(encoding="utf-8")
     tiny_file.write_text(text.replace("Tiny ListOps", "<script>alert(1)</script>"), encoding="utf-8")

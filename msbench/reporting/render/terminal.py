@@ -61,6 +61,7 @@ def render_table(
         file=buffer,
         width=width or 10_000,
         force_terminal=styled,
+        force_jupyter=False,  # there, rich would show each line itself, and return none
         color_system="standard" if styled else None,
         legacy_windows=False,
     )
