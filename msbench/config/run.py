@@ -266,8 +266,8 @@ def resolve_data(part: LocatedValues) -> DataConfig:
     name, use = part.values.get("dataset"), part.values.get("use")
     if name is None and use is None:
         raise part.error(("dataset",), f"required key is missing; known: {', '.join(sorted(DATASETS))}")
-    if use is None and name not in DATASETS:
-        use = find_entry_point("dataset", str(name))
+    if use is None and isinstance(name, str) and name not in DATASETS:
+        use = find_entry_point("dataset", name)
     if use is not None:
         return _validate_own(part, use, "dataset", DataConfig, f"dataset {name or use!r}")
     if not isinstance(name, str) or name not in DATASETS:
@@ -282,13 +282,14 @@ def resolve_model(name: Any, part: LocatedValues) -> ClassifierConfig:
     The key ``use`` says where a model of the user's own is.
     """
     use = part.values.get("use")
-    if name in MODELS and use is not None:
+    known = isinstance(name, str) and name in MODELS
+    if known and use is not None:
         raise part.error(("use",), f"{name} is a model of msbench; give yours another name")
-    if use is None and name not in MODELS:
+    if use is None and not known:
         use = find_entry_point("model", str(name))
     if use is not None:
         return _validate_own(part, use, "model", ClassifierConfig, f"model {name!r}")
-    if not isinstance(name, str) or name not in MODELS:
+    if not known:
         raise UnknownName("model", str(name), (*MODELS, *list_entry_points("model")), part.name)
     entry = MODELS[name]
     _check_preset(name, entry.preset, part)

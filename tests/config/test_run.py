@@ -149,6 +149,7 @@ def test_faults_of_all_sections_are_reported_together() -> None:
         ),
         (changed("data", dataset=3), "x: data.dataset: unknown dataset '3'"),
         (changed("data", dataset=[3]), "x: data.dataset: unknown dataset"),
+        ({**VALUES, "model_name": ["mamba"]}, "x: unknown model"),
         ({**VALUES, "model_name": "mmba"}, "x: unknown model 'mmba'; did you mean 'mamba'?"),
         ({**VALUES, "model_name": None}, "x: unknown model 'None'"),
         ({**VALUES, "model": 3}, "x: model: must be a mapping, not 3"),

@@ -80,7 +80,11 @@ def test_a_changed_requirement_makes_a_lock_stale() -> None:
     assert LOCK.digest(asked[::-1]) == LOCK.digest(asked)  # their order says nothing
 
 
-def test_every_extra_is_in_an_image_but_the_developers() -> None:
+OF_THE_HOST = ("hub", "tensorboard", "wandb")
+"""Extras that no image has: data are set up outside, and its network may be off."""
+
+
+def test_every_extra_is_in_an_image_but_the_developers_and_the_hosts() -> None:
     extras = {
         name: set(map(canonicalize_name, (Requirement(each).name for each in found)))
         for name, found in PROJECT["project"]["optional-dependencies"].items()
@@ -88,7 +92,7 @@ def test_every_extra_is_in_an_image_but_the_developers() -> None:
     for name in ("cpu", "cuda", "mamba"):
         assert all(extras[extra] <= set(pins(name)) for extra in LOCK.EXTRAS)
     assert extras["mamba"] <= set(pins("mamba"))
-    assert set(extras) == {*LOCK.EXTRAS, "mamba", "dev"}
+    assert set(extras) == {*LOCK.EXTRAS, "mamba", "dev", *OF_THE_HOST}
 
 
 def test_the_image_with_mamba_ssm_is_the_cuda_image_and_more() -> None:
