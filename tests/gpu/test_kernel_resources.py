@@ -10,6 +10,7 @@ from traffic import describe_versions, read_versions
 
 FEWER = 0.9
 """Ratio of registers below which fewer are recorded on purpose."""
+WIDE, WIDE_ON = "lra/image/mamba", 90
 UPDATE = "`python tests/gpu/kernels.py --update` records what is compiled now"
 
 
@@ -39,14 +40,16 @@ def test_no_kernel_spills() -> None:
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_kernels_take_what_is_recorded(null_gpu: NullGpu, capability: int) -> None:
-    found = [
-        KernelResources(**x) for x in null_gpu.run("kernels.py", *CELLS, timeout=1800, capability=capability)
-    ]
-    assert {x.cell for x in found} == set(CELLS)
+    # A cell at the largest width takes as long to compile as the others together: one GPU has to do.
+    cells = CELLS if capability == WIDE_ON else [cell for cell in CELLS if cell != WIDE]
+    lines = null_gpu.run("kernels.py", *cells, timeout=1800, capability=capability)
+    found = [KernelResources(**x) for x in lines]
+    assert {x.cell for x in found} == set(cells)
     assert {x.capability for x in found} == {capability}
     if (here := describe_versions()) != (recorded := read_versions(CEILINGS)):
         pytest.skip(f"compiled, but recorded with {recorded}, this is {here}")
-    changed = compare_kernels([x for x in read_ceilings() if x.capability == capability], found)
+    recorded_here = [x for x in read_ceilings() if x.capability == capability and x.cell in cells]
+    changed = compare_kernels(recorded_here, found)
     assert not changed, "\n".join([*changed, UPDATE])
 
 
