@@ -56,6 +56,16 @@ def test_marks_stand_in_order_and_within_the_width() -> None:
     assert render_bars(make_table(), 20) == "", "where a track has no room there is none"
 
 
+def test_a_name_too_long_for_a_bar_ends_in_an_ellipsis() -> None:
+    table = make_table()
+    name = "a model whose name is longer than bars have room for"
+    first = next(row for row in table.rows if row.model == "lru")
+    rows = tuple(replace(row, name=name) if row is first else row for row in table.rows)
+    long = replace(table, rows=rows)
+    assert "a model whose name is longer th…  71.00" in render_bars(long, 80)
+    assert "a model whose name is longer th~  71.00" in render_bars(long, 80, "ascii")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_an_encoding_without_the_marks_has_others(encoding: str) -> None:
     text = render_bars(make_table(), 64, encoding)

@@ -10,7 +10,7 @@ from msbench.console import printable
 from msbench.reporting.tables.cells import UNITS, Table
 from msbench.reporting.tables.ranking import RankedResult, Ranking, rank_models
 
-LONGEST, LEAST, MOST = 26, 16, 64
+LONGEST, LEAST, MOST = 32, 16, 64
 """Columns: of the longest name, and the fewest and most of a track."""
 
 
@@ -25,9 +25,10 @@ class Marks(NamedTuple):
     right: str
     below: str
     above: str
+    cut: str
 
 
-LINES, ASCII = Marks(*"●◇┊─├┤◂▸"), Marks(*"ox:-||<>")
+LINES, ASCII = Marks(*"●◇┊─├┤◂▸…"), Marks(*"ox:-||<>~")
 
 
 def render_bars(table: Table, width: int, encoding: str = "utf-8") -> str:
@@ -53,6 +54,8 @@ def _list_lines(table: Table, ranking: Ranking, width: int, marks: Marks) -> Ite
         return
     yield from _wrap([f"{table.heading}: {ranking.label}, {UNITS[ranking.unit].words}"], width)
     for row, shown, number in zip(ranking.rows, names, values, strict=True):
+        if cell_len(shown) > name:  # its whole name is in the table below
+            shown = set_cell_size(shown, name - 1).rstrip() + marks.cut
         yield f"{set_cell_size(shown, name)}  {number:>{value}}  {_draw_track(ranking, row, track, marks)}"
     yield " " * (name + value + 4) + _draw_axis(ranking, track)
     reported = any(row.reported is not None for row in ranking.rows)
