@@ -20,11 +20,13 @@ LARGEST_NUMBER = 1e100
 """Beyond it, a mean or the axis of a figure would overflow."""
 LogRows = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
-_followers: dict[Path, Callable[[Sequence[Mapping[str, Any]]], None]] = {}
+NewRows = Sequence[Mapping[str, Any]]
+"""Rows as they are written: numbers, and None where there is none."""
+_followers: dict[Path, Callable[[NewRows], None]] = {}
 """What `follow_log` calls, by the folder of the log."""
 
 
-def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_log(folder: Path, rows: NewRows) -> None:
     """Write the run's ``metrics.csv`` in the order of steps, an epoch's own row after those within it.
 
     It has one header, numbers unrounded, and no columns without values.
@@ -39,7 +41,7 @@ def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def follow_log(folder: Path, follower: Callable[[Sequence[Mapping[str, Any]]], None]) -> Iterator[None]:
+def follow_log(folder: Path, follower: Callable[[NewRows], None]) -> Iterator[None]:
     """Call `follower` with all rows of the run's log each time that it is written inside the context."""
     _followers[folder] = follower
     try:

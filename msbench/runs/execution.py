@@ -48,7 +48,7 @@ from msbench.runs.plan import name_run
 from msbench.runs.suite import check_fit
 from msbench.training.batches import count_resident_bytes
 from msbench.training.evaluation import Predictions
-from msbench.training.loggers import RunLoggers
+from msbench.training.loggers import LoggedRun, RunLoggers
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.memory import is_out_of_memory
 from msbench.training.metrics import (
@@ -409,14 +409,11 @@ class _RunAttempt:
         facts = {name: self.facts[name] for name in ("parameters", "states_per_channel", "kernel")}
         settings = {"run": run_id, **flatten(spec.model_dump(mode="json")), **facts}
         title = f"{spec.suite} {spec.task} {spec.model_name} s{spec.seed}"
-        return RunLoggers(
-            self.context.loggers,
-            self.directory,
-            run_id,
-            title,
-            settings,
-            lambda text: self.listener.warn(f"{name_run(spec)}: {text}"),
-        )
+
+        def warn(text: str) -> None:
+            self.listener.warn(f"{name_run(spec)}: {text}")
+
+        return RunLoggers(self.context.loggers, LoggedRun(self.directory, run_id, title, settings, warn))
 
     def _describe_attempt(self) -> dict[str, str]:
         found = describe_environment()

@@ -8,18 +8,19 @@ the files of earlier attempts: no point of a curve is missing, and none is there
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from msbench.errors import ConfigError, UnknownName, get_first_line
+from msbench.results.metrics_log import OF_EPOCHS, NewRows
 
 REQUIREMENTS = {"tensorboard": "tensorboard>=2.20", "wandb": "wandb>=0.31"}
 """The loggers, and the package of each as the extra of the same name has it."""
 UPLOAD_SECONDS = 60.0
 """What a run waits for W&B's server at its end; its default is to wait for ever."""
-LogRows = Sequence[Mapping[str, Any]]
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -37,46 +38,44 @@ def check_loggers(names: Sequence[str]) -> None:
 class CurveLogger(Protocol):
     """One logger of one run."""
 
-    def log(self, rows: LogRows) -> None:
+    def log(self, rows: NewRows) -> None:
         """Log those of all rows so far that were not logged yet."""
 
     def end(self, metrics: Mapping[str, float], *, finished: bool) -> None:
         """Log the results, if there are any, and end."""
 
 
-class RunLoggers:
-    """The loggers of one run; each that fails is reported to `warn` and left out.
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run as loggers know it.
 
     Parameters
     ----------
-    names : keys of `REQUIREMENTS`
     folder : the run's, in which the loggers have their files
     run_id, title : the run's id and name in the logger
     settings : all settings, by dotted key
+    warn : receives a message on a logger that fails
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        folder: Path,
-        run_id: str,
-        title: str,
-        settings: Mapping[str, Any],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.warn, self.active = warn, dict[str, CurveLogger]()
+    folder: Path
+    run_id: str
+    title: str
+    settings: Mapping[str, Any]
+    warn: Callable[[str], None]
 
-        def start(name: str) -> None:
-            self.active[name] = (
-                TensorBoardCurves(folder, settings)
-                if name == "tensorboard"
-                else WandbCurves(folder, run_id, title, settings, warn)
-            )
 
+class RunLoggers:
+    """The loggers of one run, of these names; each that fails is reported and left out."""
+
+    def __init__(self, names: Sequence[str], run: LoggedRun) -> None:
+        self.run, self.active = run, dict[str, CurveLogger]()
         for name in dict.fromkeys(names):
-            self._try(name, partial(start, name))
+            self._try(name, partial(self._start, name))
 
-    def log(self, rows: LogRows) -> None:
+    def _start(self, name: str) -> None:
+        self.active[name] = TensorBoardCurves(self.run) if name == "tensorboard" else WandbCurves(self.run)
+
+    def log(self, rows: NewRows) -> None:
         """Log those of all rows so far that were not logged yet."""
         for name, logger in list(self.active.items()):
             self._try(name, partial(logger.log, rows))
@@ -94,12 +93,12 @@ class RunLoggers:
         # Whatever goes wrong in somebody else's package, the run goes on without it.
         except Exception as error:
             self.active.pop(name, None)
-            self.warn(f"{name} has stopped: {get_first_line(error)}; metrics.csv has all rows")
+            self.run.warn(f"{name} has stopped: {get_first_line(error)}; metrics.csv has all rows")
 
 
 def _name_values(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of a row by their names in a logger, which shows those within epochs apart."""
-    kind = "step" if row.get("validation_loss") is None else "epoch"
+    kind = "step" if row.get(OF_EPOCHS) is None else "epoch"
     left_out = ("step", "epoch")
     return {f"{kind}/{key}": value for key, value in row.items() if key not in left_out and value is not None}
 
@@ -107,15 +106,15 @@ def _name_values(row: Mapping[str, Any]) -> dict[str, float]:
 class TensorBoardCurves:
     """Event files in ``tensorboard/`` of the run's folder, through Fabric's logger."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, run: LoggedRun) -> None:
         from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-        self.settings, self.logged, self.step = settings, 0, 0
+        self.settings, self.logged, self.step = run.settings, 0, 0
         # Readers drop what files of earlier attempts have, also while these still exist.
-        self.logger = TensorBoardLogger(folder.absolute(), name="", version="tensorboard", purge_step=0)
-        self.earlier = list((folder / "tensorboard").glob("events.out.tfevents.*"))
+        self.logger = TensorBoardLogger(run.folder.absolute(), name="", version="tensorboard", purge_step=0)
+        self.earlier = list((run.folder / "tensorboard").glob("events.out.tfevents.*"))
 
-    def log(self, rows: LogRows) -> None:
+    def log(self, rows: NewRows) -> None:
         """Log new rows; the file is created with the first one."""
         if self.logged == 0:
             lines = (f"| {key} | {value} |" for key, value in self.settings.items())
@@ -144,24 +143,17 @@ class WandbCurves:
     all of PyTorch Lightning, which takes longer than a small run, and never ends the run that it began.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        run_id: str,
-        title: str,
-        settings: Mapping[str, Any],
-        warn: Callable[[str], None],
-    ) -> None:
+    def __init__(self, run: LoggedRun) -> None:
         import wandb
 
         from msbench.datasets.download import is_offline
 
         options: dict[str, Any] = {
             "project": os.environ.get("WANDB_PROJECT") or "msbench",
-            "id": run_id,
-            "name": title,
-            "dir": str(folder.absolute()),
-            "config": dict(settings),
+            "id": run.run_id,
+            "name": run.title,
+            "dir": str(run.folder.absolute()),
+            "config": dict(run.settings),
             "resume": "allow",
             "settings": wandb.Settings(
                 silent=True,
@@ -181,7 +173,9 @@ class WandbCurves:
             self.run = wandb.init(**options)
         except (wandb.errors.Error, TimeoutError) as error:
             self.run = wandb.init(**options | {"mode": "offline"})
-            warn(f"wandb logs offline: {get_first_line(error)}; `wandb sync {self.folder}` sends it later")
+            run.warn(
+                f"wandb logs offline: {get_first_line(error)}; `wandb sync {self.folder}` sends it later"
+            )
         self.run.define_metric("*", step_metric="step")
         self.logged = self.run.starting_step  # a row is one of its steps; a server may have the first ones
         self.earlier = [path for path in self.folder.parent.glob("offline-run-*") if path != self.folder]
@@ -191,7 +185,7 @@ class WandbCurves:
         """The folder that ``wandb sync`` takes."""
         return Path(self.run.dir).parent
 
-    def log(self, rows: LogRows) -> None:
+    def log(self, rows: NewRows) -> None:
         """Log new rows."""
         for row in rows[self.logged :]:
             self.run.log({**_name_values(row), "step": row["step"]})

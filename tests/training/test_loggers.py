@@ -25,7 +25,7 @@ from msbench.runs.execution import RunContext, execute
 from msbench.runs.launchers import RunOptions
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training import loggers
-from msbench.training.loggers import REQUIREMENTS, RunLoggers, check_loggers
+from msbench.training.loggers import REQUIREMENTS, LoggedRun, RunLoggers, check_loggers
 from msbench.training.metrics import EpochRow, ProgressCallback
 from msbench.training.signals import SignalFlag
 
@@ -136,7 +136,7 @@ def test_a_logger_that_is_added_on_resumption_has_the_whole_curve(
 
 
 def test_rows_within_epochs_are_curves_of_their_own(tmp_path: Path) -> None:
-    made = RunLoggers(["tensorboard"], tmp_path, "id", "a run", {"a": 1}, pytest.fail)
+    made = RunLoggers(["tensorboard"], LoggedRun(tmp_path, "id", "a run", {"a": 1}, pytest.fail))
     made.log(ROWS[:1])
     made.log(ROWS)
     made.log(ROWS)
@@ -150,10 +150,10 @@ def test_rows_within_epochs_are_curves_of_their_own(tmp_path: Path) -> None:
 
 
 def test_without_a_first_row_earlier_points_stay(tmp_path: Path) -> None:
-    made = RunLoggers(["tensorboard"], tmp_path, "id", "a run", {}, pytest.fail)
+    made = RunLoggers(["tensorboard"], LoggedRun(tmp_path, "id", "a run", {}, pytest.fail))
     made.log(ROWS)
     made.end({}, finished=False)
-    RunLoggers(["tensorboard"], tmp_path, "id", "a run", {}, pytest.fail).end({}, finished=False)
+    RunLoggers(["tensorboard"], LoggedRun(tmp_path, "id", "a run", {}, pytest.fail)).end({}, finished=False)
     assert read_tensorboard(tmp_path)[0]["epoch/train_loss"] == [(8, 1.5)]
 
 
@@ -168,7 +168,7 @@ def test_a_server_that_has_the_first_rows_gets_the_others(
         define_metric=lambda *_, **__: 0,
     )
     monkeypatch.setattr(wandb, "init", lambda **_: run)
-    RunLoggers(["wandb"], tmp_path, "id", "a run", {}, pytest.fail).log(ROWS)
+    RunLoggers(["wandb"], LoggedRun(tmp_path, "id", "a run", {}, pytest.fail)).log(ROWS)
     assert logged == [{"epoch/train_loss": 1.5, "epoch/validation_loss": 1.0, "step": 8}]
 
 
@@ -177,7 +177,7 @@ def test_without_a_key_a_run_is_logged_offline_and_a_warning_says_how_to_send_it
 ) -> None:
     monkeypatch.delenv("WANDB_MODE")
     warnings: list[str] = []
-    made = RunLoggers(["wandb"], tmp_path, "abc", "a run", {}, warnings.append)
+    made = RunLoggers(["wandb"], LoggedRun(tmp_path, "abc", "a run", {}, warnings.append))
     made.log(ROWS)
     made.end({"test_accuracy": 0.5}, finished=True)
     assert len(warnings) == 1, warnings
@@ -193,7 +193,7 @@ def test_msbench_offline_is_offline_for_wandb_too(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("MSBENCH_OFFLINE", "1")
     given: list[Any] = []
     monkeypatch.setattr(wandb, "init", lambda **options: given.append(options["mode"]))
-    RunLoggers(["wandb"], tmp_path, "id", "a run", {}, lambda _: None)
+    RunLoggers(["wandb"], LoggedRun(tmp_path, "id", "a run", {}, lambda _: None))
     assert given == ["offline"]
 
 
@@ -216,7 +216,7 @@ def test_a_logger_that_fails_is_reported_and_costs_no_result(
 def test_event_files_that_cannot_be_written_are_reported(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("a file in place of the folder")
     warnings: list[str] = []
-    made = RunLoggers(["tensorboard"], tmp_path, "id", "a run", {}, warnings.append)
+    made = RunLoggers(["tensorboard"], LoggedRun(tmp_path, "id", "a run", {}, warnings.append))
     made.log(ROWS)
     made.log(ROWS)
     assert len(warnings) == 1
@@ -238,7 +238,9 @@ def test_a_server_that_does_not_answer_at_the_end_is_reported(
     )
     monkeypatch.setattr(wandb, "init", lambda **_: run)
     warnings: list[str] = []
-    RunLoggers(["wandb"], tmp_path, "id", "a run", {}, warnings.append).end({"a": 1.0}, finished=True)
+    RunLoggers(["wandb"], LoggedRun(tmp_path, "id", "a run", {}, warnings.append)).end(
+        {"a": 1.0}, finished=True
+    )
     assert f"`wandb sync {tmp_path / 'run-1'}` sends the rest" in warnings[0]
     assert run.summary == {"result/a": 1.0}
 
