@@ -84,12 +84,12 @@ def seeds_of(**values: tuple[float, ...]) -> Table:
     return build(plan, [run(spec, values[spec.model_name][spec.seed]) for spec in plan])
 
 
-def test_only_a_mean_that_is_told_apart_from_all_others_is_bold() -> None:
+def test_only_a_mean_that_is_distinguishable_from_all_others_is_bold() -> None:
     source = render_fragment(
         seeds_of(best=(0.9, 0.901, 0.902), near=(0.8, 0.801, 0.802), far=(0.5, 0.51, 0.52))
     )
     assert r"best & \textbf{90} & \textbf{.10} & $\pm$ 0.10 \\" in source
-    assert r"\textbf{bold}: told apart from every other mean" in source
+    assert r"\textbf{bold}: distinguishable from every other mean" in source
     assert r"\underline" not in source
 
 
@@ -98,7 +98,7 @@ def test_the_rest_of_the_leading_group_is_underlined() -> None:
     assert r"best & \underline{80} &  & $\pm$ 10 \\" in source
     assert r"near & \underline{79} & \underline{.7} & $\pm$ 8.6 \\" in source
     assert r"far & 11 & .0 & $\pm$ 1.0 \\" in source
-    assert r"\underline{underlined}: the highest mean and those not told apart from it" in source
+    assert r"\underline{underlined}: the highest mean and those not distinguishable from it" in source
     assert r"\textbf" not in source
 
 

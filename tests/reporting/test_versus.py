@@ -147,7 +147,7 @@ def leaders_of(*same: str, unlisted: str = "", **values: tuple[float, ...]) -> d
 NEAR, FAR = (0.60, 0.61, 0.62), (0.30, 0.31, 0.32)
 
 
-def test_the_best_is_alone_only_where_all_others_are_told_apart() -> None:
+def test_the_best_is_alone_only_where_all_others_are_distinguishable() -> None:
     assert leaders_of(a=(0.9, 0.91, 0.92), b=NEAR, c=FAR) == {"a": True}
     assert leaders_of(a=(0.62, 0.63, 0.64), b=NEAR, c=FAR) == {"a": False, "b": False}
     assert leaders_of("a", a=(0.9, 0.91, 0.92), b=NEAR) == {"a": True}  # twice, and not compared with itself

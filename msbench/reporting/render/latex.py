@@ -227,9 +227,10 @@ class _Renderer:
     def _explain_leaders(self) -> Iterator[str]:
         test = rf"Welch's test over seeds at {LEVEL:.0%}, Holm over the column".replace("%", r"\%")
         if True in self.leaders.values():
-            yield rf"\textbf{{bold}}: told apart from every other mean ({test})"
+            yield rf"\textbf{{bold}}: distinguishable from every other mean ({test})"
         if False in self.leaders.values():
-            yield rf"\underline{{underlined}}: the highest mean and those not told apart from it ({test})"
+            group = "the highest mean and those not distinguishable from it"
+            yield rf"\underline{{underlined}}: {group} ({test})"
 
     def list_legend(self) -> Iterator[str]:
         """Yield every note of the table, with the rows and columns that it is on."""
