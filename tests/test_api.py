@@ -161,7 +161,7 @@ def test_results_are_a_row_for_each_run(trained: api.Records, tmp_path: Path) ->
     for record in trained:
         row = by_id.loc[record.run_id]
         assert row["result"] == record.result
-        assert row["best_epoch"] == record.metrics["best_epoch"] + 1
+        assert row["best_epoch"] == record.metrics["best_epoch"]
         assert row["train.lr"] == record.spec["train"]["lr"]
     assert {frame[name].dtype.kind for name in ("result", "train_seconds", "train.lr", "chance")} == {"f"}
     assert {frame[name].dtype.kind for name in ("seed", "parameters", "train.epochs", "steps")} == {"i"}

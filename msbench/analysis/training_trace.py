@@ -63,7 +63,7 @@ class TraceRecorder:
     def record_evaluation(self, trainer: Trainer) -> None:
         """Record the evaluations of a trainer that has run."""
         rows = trainer.progress.rows
-        losses = {f"validation loss of epoch {row['epoch'] + 1}": row["validation_loss"] for row in rows}
+        losses = {f"validation loss of epoch {row['epoch']}": row["validation_loss"] for row in rows}
         results = {name: torch.tensor(value, dtype=torch.float64) for name, value in losses.items()}
         results["test logits"] = torch.as_tensor(trainer.test().logits)
         self.moments.append(Moment(trainer.progress.step, "end", results))

@@ -38,20 +38,12 @@ class FoundRun:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The metrics of one epoch; `score` is that of the task on the validation split, a fraction.
-
-    `epoch` is as stored, from 0; pages show `number`.
-    """
+    """The metrics of one epoch; `score` is that of the task on the validation split, a fraction."""
 
     epoch: int
     train_loss: float
     validation_loss: float
     score: float
-
-    @property
-    def number(self) -> int:
-        """The number of the epoch, from 1."""
-        return self.epoch + 1
 
 
 def read_curve(folder: Path, metric: Metric) -> tuple[list[Epoch], str]:

@@ -42,7 +42,7 @@ def build_frame(records: Iterable[RunRecord]) -> pd.DataFrame:
     """Return a row for each record, in their order.
 
     `result` is the `metric` on the test split and `validation` that of the best epoch; these, and all
-    accuracies and AUROCs, are fractions. `best_epoch` counts from 1. `train_seconds` and `test_seconds` are
+    accuracies and AUROCs, are fractions. `train_seconds` and `test_seconds` are
     in seconds, `started` and `ended` are times in UTC. A missing number is NaN. Settings are in columns such
     as ``train.lr``; a setting that a run does not have is missing.
     """
@@ -58,8 +58,6 @@ def build_frame(records: Iterable[RunRecord]) -> pd.DataFrame:
 def _list_values(record: RunRecord) -> dict[str, Any]:
     measures: dict[str, Any] = {**record.metrics, **record.timing}
     measures["validation"] = record.metrics.get(get_metric_key("validation", record.metric))
-    if "best_epoch" in measures:  # stored from 0, and shown from 1 everywhere
-        measures["best_epoch"] += 1
     failure = record.failure and f"{record.failure.type}: {record.failure.message}"
     settings = flatten({name: record.spec.get(name) for name in SECTIONS})
     return {**measures, **{name: getattr(record, name) for name in FIELDS}, "failure": failure, **settings}

@@ -387,6 +387,7 @@ class _RunAttempt:
                 labels=test.labels,
                 decisions=test.decisions,
                 logits=test.logits,
+                properties=datasets.describe_examples(self.spec.data, self.dataset.splits["test"]),
             )
         return self._finish(self.trainer, test, time.monotonic() - began)
 
@@ -517,7 +518,7 @@ def compute_metrics(progress: TrainingProgress, test: Predictions, info: TaskInf
     metrics = {
         "test_accuracy": test.accuracy,
         "test_loss": test.loss,
-        "validation_accuracy": progress.rows[progress.best_epoch]["validation_accuracy"],
+        "validation_accuracy": progress.rows[progress.best_epoch - 1]["validation_accuracy"],
         "best_epoch": float(progress.best_epoch),
     }
     if info.metric == "macro-auroc":

@@ -218,7 +218,7 @@ class Trainer:
         self.progress.step += 1
         self.sums.add(result)
         if self.processes.first:
-            self.log.add(self.progress.epoch, self.progress.step, self.config.lr * rate, self.sums)
+            self.log.add(self.progress.epoch + 1, self.progress.step, self.config.lr * rate, self.sums)
 
     def _finish_check(self) -> None:
         """Wait for the check of the last step, with all sums before it; raise Lost or Diverged."""
@@ -274,7 +274,7 @@ class Trainer:
             check_finite(self.module, sums.loss, progress.step)
             raise Diverged(progress.step, "validation loss", validation.loss)
         row = EpochRow(
-            epoch=progress.epoch,
+            epoch=progress.epoch + 1,
             step=progress.step,
             lr=self.config.lr * (self.schedule.get_factor(progress.step - 1) * self.reduction),
             train_loss=sums.compute_loss(),

@@ -191,7 +191,7 @@ def describe_epoch(row: EpochRow, epochs: int) -> str:
     # The score that the best epoch is chosen by; an accuracy is shown without its name.
     named = "" if row.validation_macro_auroc is None else "macro AUROC "
     return (
-        f"epoch {row.epoch + 1}/{epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
+        f"epoch {row.epoch}/{epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
         f"accuracy {row.train_accuracy:.2%}; validation {named}{row.score:.2%}; "
         f"{row.tokens_per_second:,.0f} tokens/s"
     )

@@ -61,7 +61,7 @@ def prepared(home: Home, verb: str) -> tuple[tuple[str | Path, ...], int]:
 @pytest.mark.parametrize(
     ("verb", "ending"),
     [
-        *(("run", name) for name in ("next.safetensors", "best-0.safetensors", "metrics.csv")),
+        *(("run", name) for name in ("next.safetensors", "best-1.safetensors", "metrics.csv")),
         *(("run", name) for name in ("predictions.parquet", "run.json", "writable")),
         *(
             ("report", name)

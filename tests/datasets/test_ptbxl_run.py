@@ -78,7 +78,7 @@ def test_macro_auroc_is_the_result_and_chooses_the_epoch(spec: RunSpec, tmp_path
     best = int(rows["validation_macro_auroc"].argmax())
     assert (found["validation_macro_auroc"], found["best_epoch"]) == (
         rows["validation_macro_auroc"][best],
-        best,
+        best + 1,
     )
     assert found["validation_accuracy"] == rows["validation_accuracy"][best]
 

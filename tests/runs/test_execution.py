@@ -69,8 +69,11 @@ def test_predictions_agree_with_the_record(spec: RunSpec, place: RunContext) -> 
     assert frame["correct"].mean() == record.metrics["test_accuracy"]
     logits = frame[[f"logit_{index}" for index in range(10)]].to_numpy()
     assert (logits.argmax(axis=1) == frame["predicted"]).all()
-    labels = datasets.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20)).labels
-    assert (frame["label"] == labels).all()
+    batch = datasets.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20))
+    assert (frame["label"] == batch.labels).all()
+    assert (frame["length"] == batch.lengths).all()
+    assert frame["depth"].between(1, 10).all()
+    assert frame["reach"].between(2, frame["length"]).all()
 
 
 def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, place: RunContext) -> None:
@@ -79,7 +82,7 @@ def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, plac
         subset="validation_loss", ignore_index=True
     )
     assert record.metrics["validation_accuracy"] == rows["validation_accuracy"].max()
-    assert record.metrics["best_epoch"] == rows["validation_accuracy"].idxmax()
+    assert record.metrics["best_epoch"] == 1 + rows["validation_accuracy"].argmax()
 
 
 def test_a_finished_run_is_kept_and_fresh_sets_it_aside(

@@ -201,11 +201,11 @@ def test_the_best_epoch_is_that_of_the_best_ranking(tiny: Suite, tmp_path: Path)
     rows = [dict(run.progress.rows[0]) for _ in range(3)]
     assert 0 <= rows[0]["validation_macro_auroc"] <= 1
     run.progress = TrainingProgress()
-    for epoch, (accuracy, auroc) in enumerate([(0.9, 0.6), (0.5, 0.8), (0.9, 0.8)]):
+    for epoch, (accuracy, auroc) in enumerate([(0.9, 0.6), (0.5, 0.8), (0.9, 0.8)], 1):
         run._finish_epoch(
             EpochRow(
-                **rows[epoch]
+                **rows[epoch - 1]
                 | {"epoch": epoch, "validation_accuracy": accuracy, "validation_macro_auroc": auroc}
             )
         )
-    assert (run.progress.best_epoch, run.progress.best_score) == (1, 0.8), "of equal ones the first"
+    assert (run.progress.best_epoch, run.progress.best_score) == (2, 0.8), "of equal ones the first"

@@ -57,7 +57,7 @@ class Stopped(ProgressCallback):
         self.flag = flag
 
     def epoch(self, row: EpochRow) -> None:
-        if row.epoch == 0:
+        if row.epoch == 1:
             self.flag.received = signal.SIGTERM
 
 

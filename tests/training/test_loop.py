@@ -139,7 +139,7 @@ def test_each_option_acts_and_resumes_bit_equal(tiny: Suite, tmp_path: Path, opt
         with pytest.raises(Interrupted):
             part.run()
     part = trainer(spec, tmp_path / "broken")
-    part.callback = KillAfter(1)
+    part.callback = KillAfter(2)
     with pytest.raises(Killed):
         part.run()
     last = trainer(spec, tmp_path / "broken")
@@ -243,7 +243,7 @@ def test_the_log_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
         part.run()
     trainer(spec, tmp_path).run()
     rows, problem = read_log(tmp_path)
-    assert ([row["epoch"] for row in select_epochs(rows)], problem) == (["0", "1", "2"], "")
+    assert ([row["epoch"] for row in select_epochs(rows)], problem) == (["1", "2", "3"], "")
 
 
 def read_rows(folder: Path) -> LogRows:
@@ -263,7 +263,7 @@ def test_rows_within_epochs_survive_a_stop_and_a_kill(tiny: Suite, tmp_path: Pat
         with pytest.raises(Interrupted):
             part.run()
     part = trainer(spec, tmp_path / "broken")
-    part.callback = KillAfter(1)
+    part.callback = KillAfter(2)
     with pytest.raises(Killed):
         part.run()
     trainer(spec, tmp_path / "broken").run()
@@ -271,9 +271,9 @@ def test_rows_within_epochs_survive_a_stop_and_a_kill(tiny: Suite, tmp_path: Pat
     assert read_rows(tmp_path / "broken") == rows
     within = [row for row in rows if not row["validation_loss"]]
     assert [int(row["step"]) for row in within] == list(range(every, 25, every))
-    assert [row["epoch"] for row in within] == [str((int(row["step"]) - 1) // 8) for row in within]
+    assert [row["epoch"] for row in within] == [str((int(row["step"]) + 7) // 8) for row in within]
     if every == 1:
-        for epoch, whole in enumerate(select_epochs(rows)):
+        for epoch, whole in enumerate(select_epochs(rows), 1):
             losses = [float(row["train_loss"]) for row in within if row["epoch"] == str(epoch)]
             assert float(whole["train_loss"]) == pytest.approx(np.mean(losses), rel=1e-9)
 

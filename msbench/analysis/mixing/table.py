@@ -28,7 +28,7 @@ def print_documents(documents: Iterable[MixingDocument]) -> None:
 
 def format_title(document: MixingDocument) -> str:
     """Return task, model, seed, run and state, and the options that differ from the default."""
-    state = f"trained, epoch {document['epoch'] + 1}" if document["trained"] else "untrained"
+    state = f"trained, epoch {document['epoch']}" if document["trained"] else "untrained"
     changed = [
         f"{key} {value}"
         for key, value in document["options"].items()

@@ -195,7 +195,7 @@ def _make_row(epoch: int, first: Epoch | None, second: Epoch | None) -> tuple[st
     losses = ["--" if row is None else f"{row.train_loss:.4f}" for row in (first, second)]
     scores = ["--" if row is None else f"{row.score:.2%}" for row in (first, second)]
     gain = "--" if first is None or second is None else _format_points(second.score - first.score)
-    return (str(epoch + 1), *losses, *scores, gain)
+    return (str(epoch), *losses, *scores, gain)
 
 
 def _format_points(fraction: float) -> str:

@@ -94,7 +94,7 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
     validation = record.metrics.get(get_metric_key("validation", record.metric))
     if validation is not None:
         epoch = record.metrics.get("best_epoch")
-        kept = "" if epoch is None else f" in epoch {epoch + 1:.0f}, which was kept"
+        kept = "" if epoch is None else f" in epoch {epoch:.0f}, which was kept"
         yield "validation", f"{validation:.2%}{kept}"
     if record.metric != "accuracy" and "test_accuracy" in record.metrics:
         yield "accuracy", f"{record.metrics['test_accuracy']:.2%} of all decisions"
@@ -146,7 +146,7 @@ def _lay_out_curve(found: FoundRun) -> Iterable[Part]:
     low, high, best = min(scores), max(scores), scores.index(max(scores))
     rows = [
         (
-            f"{row.number}{'*' if row is curve[best] else ''}",
+            f"{row.epoch}{'*' if row is curve[best] else ''}",
             f"{row.train_loss:.4f}",
             f"{row.validation_loss:.4f}",
             f"{row.score:.2%}",

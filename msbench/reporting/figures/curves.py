@@ -95,7 +95,7 @@ def _list_rows(series: Series, record: RunRecord, rows: LogRows) -> list[CurvePo
                 seed=record.seed,
                 status=record.status,
                 step=int(parse_number(row, "step") or 0),
-                epoch=int(float(row["epoch"])) + 1,
+                epoch=int(float(row["epoch"])),
                 train_loss=None if whole and within else loss,
                 training=None if training is None or (whole and within) else series.scale * training,
                 validation=None if score is None else series.scale * score,

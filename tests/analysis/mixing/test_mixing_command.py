@@ -63,7 +63,7 @@ def test_a_finished_run_is_measured_with_its_best_weights(
     done = msbench("run", tiny_file, "--results", results, "--quiet")
     assert done.exit_code == 0, done.stderr
     found = documents(tiny_file, "--results", results, "--examples", "4")
-    assert [(each["model"], each["epoch"]) for each in found] == [("msssm-s6", 0), ("mamba", 0)]
+    assert [(each["model"], each["epoch"]) for each in found] == [("msssm-s6", 1), ("mamba", 1)]
     for spec, each in zip(resolve_specs(tiny), found, strict=True):
         dataset = data.open_dataset(spec.data, data.data_root())
         model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
@@ -76,7 +76,7 @@ def test_a_finished_run_is_measured_with_its_best_weights(
         inputs, lengths = torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)
         load_weights(model, checkpoints.load(checkpoints.last).tensors)
         ended = measure_model(model, [(inputs, lengths)], MeasureOptions())
-        load_weights(model, checkpoints.load(checkpoints.best_path(0)).tensors)
+        load_weights(model, checkpoints.load(checkpoints.best_path(1)).tensors)
         expected = measure_model(model, [(inputs, lengths)], MeasureOptions())
         for layer, wanted, other in zip(each["layers"], expected.layers, ended.layers, strict=True):
             rows = {row["example"]: row["mean"] for row in layer["sequences"]}

@@ -85,7 +85,7 @@ def test_a_record_of_an_older_version_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_curve_marks_the_best_epoch_and_fits_a_screen(tmp_path: Path) -> None:
-    metrics = {"validation_macro_auroc": 0.169, "best_epoch": 69}
+    metrics = {"validation_macro_auroc": 0.169, "best_epoch": 70}
     found = keep(tmp_path, RUN, metric="macro-auroc", metrics=metrics)
     write_curve(found, [0.1 + 0.001 * (epoch if epoch < 70 else 0) for epoch in range(100)])
     part = parts(found, tmp_path)["learning"]

@@ -111,9 +111,7 @@ class RunSection:
         """Titles and facts of all that is recorded, without empty ones."""
         record = self.record
         rules = {f"trivial rule: {name}": value for name, value in record.baselines.items()}
-        # Epochs are stored from 0, and shown from 1.
-        metrics = {key: value + (key == "best_epoch") for key, value in record.metrics.items()}
-        result = {"status": record.status, **metrics, **self._select("metric", "n_test", "chance")}
+        result = {"status": record.status, **record.metrics, **self._select("metric", "n_test", "chance")}
         failure = record.failure.model_dump(exclude_none=True) if record.failure else {}
         classes = {"classes": ", ".join(record.classes)} if record.classes else {}
         data_notes = [("note", note) for note in (*record.data_notes, *record.data_remarks)]
