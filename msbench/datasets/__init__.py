@@ -9,10 +9,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from msbench.datasets.aan import AAN
 from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.datasets.cifar10 import CIFAR10
-from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
+from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, ignore_progress
 from msbench.datasets.imagenet.dataset import IMAGENET
 from msbench.datasets.imdb import IMDB
 from msbench.datasets.listops.dataset import LISTOPS
@@ -75,6 +78,7 @@ def _prepare_own(code: OwnCode) -> ArchiveDataset[Any]:
         fill=partial(_call_own, code, found.fill),
         view=partial(_call_own, code, found.view),
         outline=partial(_call_own, code, found.outline),
+        describe_examples=partial(_call_own, code, found.describe_examples),
     )
 
 
@@ -125,6 +129,12 @@ def stored_digest(config: DataConfig, root: Path) -> str | None:
 def command(config: DataConfig) -> str:
     """Return the command that sets the dataset up, such as ``msbench setup imagenet --from PATH``."""
     return get_dataset(config).command(config)
+
+
+def describe_examples(config: DataConfig, split: Split) -> dict[str, NDArray[np.int64]]:
+    """Return properties of the examples by name, each (n,): their length, and those that the dataset has."""
+    found = get_dataset(config).describe_examples(split)
+    return {"length": split.lengths, **{name: np.asarray(each, np.int64) for name, each in found.items()}}
 
 
 def outline(config: DataConfig) -> TaskInfo:

@@ -107,6 +107,8 @@ class ArchiveDataset(Generic[C]):
     fill : write arrays into a folder and end with `DatasetBuild.finish`; raises DataError
     view : the facts of the task and its splits, from the config, the arrays and the manifest
     outline : the facts of the task known without data
+    describe_examples : properties of the examples of a split by name, whole numbers (n,), that accuracy can
+        be reported by beside their length; none if not given
     views : fields of the config that `fill` does not read
     ways : those of `views` that change how a model is given the examples, and not which; runs that differ in
         them alone are on the same data, so they are no part of the digest
@@ -120,6 +122,7 @@ class ArchiveDataset(Generic[C]):
     fill: Callable[[C, DatasetBuild], None]
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
+    describe_examples: Callable[[Any], Mapping[str, NDArray[np.integer[Any]]]] = lambda _split: {}
     version: int | str = 1
     remotes: tuple[RemoteFile, ...] = ()
     other_digests: frozenset[str] = frozenset()

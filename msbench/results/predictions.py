@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from msbench.results.files import require_regular, write_atomically
 FILE = "predictions.parquet"
 MOST_ROWS = 2**24
 """Limit on rows: a few kilobytes of Parquet can encode arbitrarily many."""
+OF_ANSWERS = ("example", "label", "predicted", "correct", "logit")
+"""Columns, before an underscore, that are no properties of the examples."""
 RUN_KEY = b"msbench.run"
 """Metadata key of the run id, so that a file copied to another run's folder is detected."""
 
@@ -26,11 +28,13 @@ def write_predictions(
     labels: NDArray[np.int64],
     decisions: NDArray[np.int64],
     logits: NDArray[np.float32],
+    properties: Mapping[str, NDArray[np.int64]],
 ) -> None:
-    """Write example number, label, predicted class, correctness and all logits (n, classes).
+    """Write example number, label, predicted class, correctness, all logits (n, classes) and properties (n,).
 
     `labels` and `decisions` are (n,), or (n, classes) of 0 and 1 where an example may have several labels:
-    then they have a column for each class, ``label_0`` and so on.
+    then they have a column for each class, ``label_0`` and so on. `properties` are columns of these names,
+    such as ``length``, that accuracy can be reported by.
     """
     import pandas as pd
     import pyarrow
@@ -40,6 +44,11 @@ def write_predictions(
     for name, values in {"label": labels, "predicted": decisions, "correct": decisions == labels}.items():
         columns |= split_classes(name, values) if labels.ndim == 2 else {name: values}
     columns |= split_classes("logit", logits)
+    if taken := [name for name in properties if name.partition("_")[0] in OF_ANSWERS]:
+        raise ValueError(
+            f"property {taken[0]!r} of the examples has the name of another column of predictions"
+        )
+    columns |= properties
     table = pyarrow.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
     table = table.replace_schema_metadata({**table.schema.metadata, RUN_KEY: run_id.encode()})
     buffer = io.BytesIO()
@@ -84,6 +93,17 @@ def read_scores(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[n
     )
     labels, scores = np.stack(columns[:classes], axis=1), np.stack(columns[classes:], axis=1)
     return labels.astype(np.int64), scores.astype(np.float64)
+
+
+def read_properties(folder: Path, run_id: str) -> dict[str, NDArray[np.int64]]:
+    """Return the properties of the examples by name, each (n,); none in files of earlier versions.
+
+    Raises DataError as `read_correct` does.
+    """
+    path = folder / FILE
+    names = [name for name in _opened(path).schema_arrow.names if name.partition("_")[0] not in OF_ANSWERS]
+    columns = zip(names, _read(path, run_id, names), strict=True)
+    return {name: values.astype(np.int64) for name, values in columns}
 
 
 def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:

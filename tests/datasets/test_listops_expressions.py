@@ -1,10 +1,17 @@
+from itertools import product
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from listops_trees import Tree, split_of, symbols, trees, value
+from listops_trees import Tree, parse, split_of, symbols, trees, value
 
-from msbench.datasets.listops.expressions import evaluate_expression, evaluate_top, score_baselines
+from msbench.datasets.listops.expressions import (
+    evaluate_expression,
+    evaluate_top,
+    measure_expressions,
+    score_baselines,
+)
 from msbench.datasets.listops.generate import Grammar, collect_expressions
 
 
@@ -49,6 +56,41 @@ def test_agrees_with_recursion_over_the_tree(tree: Tree) -> None:
 def test_says_what_is_wrong(expression: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         evaluate_expression(expression.split())
+
+
+@pytest.mark.parametrize(
+    ("expression", "depth", "reach"),
+    [
+        ("7", 0, 2),
+        ("[MIN 4 2 9 ]", 1, 5),
+        ("[MIN 4 0 9 ]", 1, 4),
+        ("[MAX [SM 3 4 ] 9 [MIN 1 2 ] ]", 2, 7),
+        ("[SM 9 [MIN 8 0 ] ]", 2, 7),
+        ("[MED 1 5 5 5 ]", 1, 5),
+    ],
+)
+def test_depth_and_reach_worked_out_by_hand(expression: str, depth: int, reach: int) -> None:
+    found = measure_expressions(split_of([parse(expression.split())]))
+    assert (found["depth"].tolist(), found["reach"].tolist()) == ([depth], [reach])
+
+
+@settings(deadline=None)
+@given(trees())
+def test_no_fewer_digits_than_the_reach_determine_the_value(tree: Tree) -> None:
+    words = symbols(tree)
+    digits = [index for index, word in enumerate(words) if word.isdigit()]
+    assume(len(digits) <= 4)
+
+    def is_determined(unknown: list[int]) -> bool:
+        for values in product("0123456789", repeat=len(unknown)):
+            changed = dict(zip(unknown, values, strict=True))
+            if evaluate_expression([changed.get(at, word) for at, word in enumerate(words)]) != value(tree):
+                return False
+        return True
+
+    first = max(at for at in range(len(digits)) if is_determined(digits[:at]))
+    (reach,) = measure_expressions(split_of([tree]))["reach"]
+    assert reach == len(words) + 1 - digits[first]
 
 
 def cut(tree: Tree, levels: int) -> Tree | None:

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+from answers_file import write_answers
 from compared_runs import answered, kept, right, scored
 from numpy.typing import NDArray
 from pyarrow import parquet
 
 from msbench.errors import DataError
 from msbench.reporting.outcomes import FoundRun
-from msbench.results.predictions import RUN_KEY, read_correct, read_examples, read_scores
+from msbench.results.predictions import RUN_KEY, read_correct, read_examples, read_properties, read_scores
 
 
 def scores_of(run: FoundRun) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -27,6 +28,20 @@ def test_one_label_an_example(tmp_path: Path) -> None:
     assert np.array_equal(read_examples(run.folder, run.record.run_id), np.arange(30))
     assert np.array_equal(correct, given)
     assert np.array_equal(labels, np.arange(30) % 2)
+
+
+def test_properties_of_the_examples(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, seed=0)))
+    assert read_properties(run.folder, run.record.run_id) == {}
+    predictions, lengths = answered(right(30, 0.6, seed=0)), np.arange(30) + 5
+    path = run.folder / "predictions.parquet"
+    write_answers(path, predictions, run.record.run_id, {"length": lengths, "of_reach": -lengths})
+    found = read_properties(run.folder, run.record.run_id)
+    assert list(found) == ["length", "of_reach"]
+    assert np.array_equal(found["length"], lengths)
+    assert np.array_equal(found["of_reach"], -lengths)
+    with pytest.raises(ValueError, match="'label_of'"):
+        write_answers(path, predictions, run.record.run_id, {"label_of": lengths})
 
 
 def test_several_labels_an_example(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from msbench.datasets.listops.expressions import (
     IDS,
     SYMBOLS,
     evaluate_expression,
+    measure_expressions,
     score_baselines,
 )
 from msbench.datasets.listops.generate import VERSION, Grammar, collect_expressions
@@ -98,6 +99,7 @@ LISTOPS = ListOps(
     fill=fill,
     view=view,
     outline=lambda config: _describe_task(config.max_length, {}),
+    describe_examples=measure_expressions,
     is_generated=lambda config: config.source == "generated",
 )
 

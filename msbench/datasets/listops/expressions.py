@@ -29,7 +29,8 @@ share: each is checked against the other. The rules are baselines that a model m
 On Long Range Arena's distribution they score about 17, 36, 49, 67, 80 and 87 %.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,3 +158,77 @@ def _cut_below(tokens: NDArray[np.uint8], levels: int) -> list[list[int]]:
         left = left[~(np.append(empty, False) | np.insert(empty, 0, False))]
     ends = np.flatnonzero(left == EOS)
     return [part[part != EOS].tolist() for part in np.split(left, ends[:-1] + 1)]
+
+
+def measure_expressions(split: RaggedTokens) -> dict[str, NDArray[np.int64]]:
+    """Return two measures of every expression (n,): its ``depth`` and its ``reach``.
+
+    The depth is the number of levels of operators. The reach is how far back the value depends on the digits:
+    the number of tokens, from the end of the sequence, that determine it where the digits before them may be
+    any, and only their operators are known.
+    """
+    measures = [_measure_expression(split.example(index).tolist()) for index in range(len(split))]
+    depths, reaches = zip(*measures, strict=True) if measures else ((), ())
+    return {"depth": np.array(depths, np.int64), "reach": np.array(reaches, np.int64)}
+
+
+@dataclass
+class _Node:
+    """A digit, or an operator with its arguments; `place` is the index of its first token."""
+
+    place: int
+    operator: str
+    value: int
+    arguments: "list[_Node]"
+
+
+def _measure_expression(ids: Sequence[int]) -> tuple[int, int]:
+    root, depth = _parse_tree(ids)
+    return depth, len(ids) - _find_first_needed(root, frozenset((root.value,)))
+
+
+def _parse_tree(ids: Iterable[int]) -> tuple[_Node, int]:
+    """Return the tree of an expression, every operator with its value, and its number of levels."""
+    enclosing = [_Node(-1, "", 0, [])]
+    depth = 0
+    for place, number in enumerate(ids):
+        symbol = SYMBOLS[number]
+        if symbol in REDUCE:
+            enclosing.append(_Node(place, symbol, 0, []))
+            depth = max(depth, len(enclosing) - 1)
+        elif symbol in DIGITS:
+            enclosing[-1].arguments.append(_Node(place, "", DIGITS[symbol], []))
+        elif number == CLOSE:
+            node = enclosing.pop()
+            node.value = REDUCE[node.operator]([each.value for each in node.arguments])
+            enclosing[-1].arguments.append(node)
+    return enclosing[0].arguments[0], depth
+
+
+def _find_first_needed(node: _Node, allowed: frozenset[int]) -> int:
+    """Return the place of the digit from which on the digits of `node` keep its value in `allowed`.
+
+    The digits before that place may then have any values, and from the next place on they may not. `allowed`
+    has the value of `node`, and not all digits.
+    """
+    while node.operator:
+        reduce = REDUCE[node.operator]
+        known: list[int] = []
+        # An operator of unknown digits alone can have any value. If several arguments are unknown, giving all
+        # of them the same value reaches all that the operator can have: MIN, MAX and SM clearly; MED since it
+        # grows with that value from its least to its greatest in steps of at most 1.
+        for index in reversed(range(len(node.arguments))):
+            known.insert(0, node.arguments[index].value)
+            if all(reduce([*[value] * index, *known]) in allowed for value in _tried(index)):
+                break
+        allowed = frozenset(
+            each
+            for each in range(10)
+            if all(reduce([*[value] * index, each, *known[1:]]) in allowed for value in _tried(index))
+        )
+        node = node.arguments[index]
+    return node.place
+
+
+def _tried(unknown: int) -> range:
+    return range(10 if unknown else 1)
