@@ -87,6 +87,7 @@ MODELS: dict[str, ModelEntry] = {
     "msssm-s4": _ms_ssm("with constant (S4) systems", "MS-SSM (S4)", "2 MS-SSM (S4)", ssm="s4"),
     "msssm-s4d": _ms_ssm("with complex diagonal (S4D) systems", ssm="s4d"),
     "msssm-s4-dplr": _ms_ssm("with S4's own systems: diagonal plus low rank", ssm="s4-dplr"),
+    "msssm-input-conv": _ms_ssm("with Mamba's short convolution too", input_conv=True),
     "msssm-no-ssm": _ms_ssm("without SSMs: its streams are mixed", "3 Remove S6/S4", ssm="none"),
     "msssm-no-multiscale": _ms_ssm(
         "with one convolution for all streams", "4 Remove Multi. Conv.", decomposition="shared-conv"
