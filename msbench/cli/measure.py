@@ -33,6 +33,7 @@ def mixing(
     normaliser: Annotated[str, typer.Option(help="absolute, or printed as in the paper")] = "absolute",
     residual: Annotated[bool, typer.Option(help="Layers with their residual.")] = False,
     position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
+    on: Annotated[str | None, typer.Option(metavar="TASK", help="On the examples of this task.")] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     device: flags.Device = "auto",
     fresh: Again = False,
@@ -53,7 +54,8 @@ def mixing(
     specs = select_specs([suite], model, task, seed, overrides)
     from msbench.analysis.mixing import command, table
 
-    options = collect(MixingOptions, {**given, "measure": measure, "trained": not untrained})
+    data = None if on is None else select_specs([suite], None, [on], None, overrides)[0].data
+    options = collect(MixingOptions, {**given, "measure": measure, "trained": not untrained, "data": data})
     documents, missing = command.measure_runs(specs, options)
     written = table.write_outputs(documents, out, csv=csv, figure=figure)
     if as_json:

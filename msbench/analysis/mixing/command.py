@@ -17,7 +17,7 @@ from msbench.analysis.mixing.options import MixingOptions, choose_sample
 from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.console import command_line, say
-from msbench.datasets.dataset import CroppedSamples, Dataset, Split
+from msbench.datasets.dataset import CroppedSamples, Dataset, Split, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, measure_free_memory
 from msbench.errors import CheckpointError, ConfigError, DataError, OutOfMemory
 from msbench.models.classifier import Classifier
@@ -51,17 +51,30 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> tuple[list
     device = choose_accelerator(options.device)
     run_plan.check_kernels(specs)
     planned = run_plan.plan_runs(specs, options.results, datasets.data_root())
+    other = None if options.data is None else datasets.open_dataset(options.data, datasets.data_root())
     for entry in planned:
         if entry.dataset is None:
             raise DataError(entry.reason)
+        if other is not None:
+            _require_same_inputs(entry.spec, entry.dataset.info, other.info, options)
     documents: list[MixingDocument] = []
     missing: list[str] = []
     for entry in planned:
         if options.trained and (entry.record is None or not entry.record.finished):
             missing.append(_describe_missing(entry, options))
         else:
-            documents.append(_load_or_measure(entry, options, device))
+            documents.append(_load_or_measure(entry, other, options, device))
     return documents, missing
+
+
+def _require_same_inputs(spec: RunSpec, own: TaskInfo, other: TaskInfo, options: MixingOptions) -> None:
+    """Raise ConfigError if a model of a task cannot read the examples of another."""
+    for name in ("kind", "vocabulary", "channels"):
+        if (mine := getattr(own, name)) != (its := getattr(other, name)):
+            raise ConfigError(
+                f"{name_run(spec)}: --on {options.measure.on}: its {name} is {its!r}, and the model was built"
+                f" for {mine!r}"
+            )
 
 
 def _describe_missing(entry: PlannedRun, options: MixingOptions) -> str:
@@ -83,8 +96,10 @@ def _training_command(spec: RunSpec, options: MixingOptions, *, fresh: bool) -> 
     return command_line((*words, *(("--fresh",) if fresh else ())))
 
 
-def _load_or_measure(entry: PlannedRun, options: MixingOptions, device: str) -> MixingDocument:
-    """Read the document, or measure and write it."""
+def _load_or_measure(
+    entry: PlannedRun, other: Dataset | None, options: MixingOptions, device: str
+) -> MixingDocument:
+    """Read the document, or measure and write it; on the examples of the `other` dataset, if there is one."""
     assert entry.directory is not None
     assert entry.dataset is not None
     path = document_path(entry.directory, options.measure.digest, trained=options.trained)
@@ -93,7 +108,7 @@ def _load_or_measure(entry: PlannedRun, options: MixingOptions, device: str) -> 
     if old is not None and is_measure_of(origin, old):
         return old
     require_writable(path.parent)  # before hours of measuring, not after them
-    document = _measure_run(entry, entry.dataset, options, device) | origin
+    document = _measure_run(entry, other or entry.dataset, options, device) | origin
     write_document(path, document)
     return document
 
@@ -119,14 +134,14 @@ def _describe_origin(entry: PlannedRun, options: MixingOptions) -> dict[str, Any
         # A run trained again under the same id may have other weights, for example on another device.
         "run_ended": record.ended if record else None,
         "epoch": int(record.metrics["best_epoch"]) if record else None,
-        "options": options.measure.model_dump(mode="json"),
+        "options": options.measure.describe(),
         "source_digest": define(SOURCES).digest,
     }
 
 
 def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, device: str) -> MixingDocument:
     spec = entry.spec
-    model = _load_model(entry, dataset, options)
+    model = _load_model(entry, options)
     model.to(device)
     if options.measure.dtype == "float64":
         model.double()  # not to(torch.float64), which would make complex parameters real
@@ -150,9 +165,10 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
     return build_document(measured, options.measure, examples, facts)
 
 
-def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> Classifier:
+def _load_model(entry: PlannedRun, options: MixingOptions) -> Classifier:
     """Return the run's model, initial or with the weights of its best epoch."""
-    spec = entry.spec
+    spec, dataset = entry.spec, entry.dataset
+    assert dataset is not None
     if not options.trained:
         return models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     assert entry.record is not None

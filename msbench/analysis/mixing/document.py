@@ -31,7 +31,7 @@ def build_document(
     by_sequence = [_mean(row[:, None])[0] for row in np.concatenate([x.distance for x in layers], axis=1)]
     return {
         "schema_version": SCHEMA_VERSION,
-        "options": options.model_dump(mode="json"),
+        "options": options.describe(),
         "options_digest": options.digest,
         "default_options": options.is_default,
         "distribution": options.normaliser == "absolute",

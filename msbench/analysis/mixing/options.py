@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.config.base import Config, NonNegativeInt, PositiveInt
+from msbench.config.base import Config, DataConfig, NonNegativeInt, PositiveInt
 from msbench.config.layers import LocatedValues, validate
 from msbench.config.strict_yaml import KeyPath
 
@@ -37,6 +37,7 @@ class MeasureOptions(Config):
     residual : whether a layer includes its residual, which adds a spike at distance 0
     position : the output position, from 0; None is the last real one
     dtype : the precision of all computations
+    on : the task of the suite whose test examples are used; None is the run's own
     """
 
     examples: PositiveInt = 64
@@ -47,12 +48,18 @@ class MeasureOptions(Config):
     residual: bool = False
     position: NonNegativeInt | None = None
     dtype: Literal["float32", "float64"] = "float32"
+    on: str | None = None
 
     @property
     def digest(self) -> str:
         """Return the sha256 of the canonical JSON, in hex."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options as JSON values; `on` only where it is set."""
+        values = self.model_dump(mode="json")
+        return {name: value for name, value in values.items() if (name, value) != ("on", None)}
 
     @property
     def is_default(self) -> bool:
@@ -62,10 +69,14 @@ class MeasureOptions(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class MixingOptions:
-    """The options of ``msbench mixing``; `suite` and `overrides` are those that selected the runs."""
+    """The options of ``msbench mixing``; `suite` and `overrides` are those that selected the runs.
+
+    `data` are those of the task `measure.on`, where it is set.
+    """
 
     results: Path
     measure: MeasureOptions
+    data: DataConfig | None = None
     trained: bool = True
     device: str = "auto"
     fresh: bool = False

@@ -22,7 +22,7 @@ from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.results import store
 from msbench.runs import plan as run_plan
 from msbench.runs.identity import identify
-from msbench.runs.suite import Suite, resolve_specs
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import EpochRow
 
@@ -104,6 +104,49 @@ def test_a_measure_is_reused_until_it_is_requested_afresh(tiny_file: Path, resul
     for key in ("source_digest", "run_ended"):
         path.write_text(json.dumps({**first, "mean": 77.0, key: "other"}), encoding="utf-8")
         assert documents(*words)[0]["mean"] == first["mean"]
+
+
+LONGER = """\
+  longer:
+    data: {dataset: listops, train: 6, validation: 6, test: 6, min_length: 39, max_length: 61}
+"""
+
+
+def test_a_trained_model_is_measured_on_another_tasks_examples(tiny_file: Path, results: Path) -> None:
+    text = tiny_file.read_text(encoding="utf-8")
+    tiny_file.write_text(text.replace("model: {d_model", f"{LONGER}model: {{d_model", 1), encoding="utf-8")
+    done = msbench(
+        "setup",
+        "listops",
+        *(
+            f"--set=data.{part}"
+            for part in ("train=6", "validation=6", "test=6", "min_length=39", "max_length=61")
+        ),
+    )
+    assert done.exit_code == 0, done.stderr
+    words = (tiny_file, "--results", results, "--task", "listops-tiny", "--model", "mamba", *SHORT)
+    (own,), (other,) = documents(*words), documents(*words, "--on", "longer")
+    assert other["options"] == {**own["options"], "on": "longer"}
+    assert other["run_id"] == own["run_id"]
+    lengths = [[row["length"] for row in each["layers"][0]["sequences"]] for each in (own, other)]
+    assert max(lengths[0]) <= 20 < 40 <= min(lengths[1])
+    assert other["data_digest"] != own["data_digest"]
+    assert documents(*words)[0] == own, "both are kept"
+    assert documents(*words, "--on", "longer")[0] == other
+    done = msbench("mixing", *words, "--on", "longer")
+    assert "trained, epoch 1 · on longer" in " ".join(done.stdout.split())
+
+
+def test_examples_that_a_model_cannot_read_are_refused(tiny_file: Path, results: Path) -> None:
+    own, other = (
+        data.outline(resolve_specs(load_suite(name), tasks=[task])[0].data)
+        for name, task in ((str(tiny_file), "listops-tiny"), ("smnist", "smnist"))
+    )
+    spec = resolve_specs(load_suite(str(tiny_file)))[0]
+    options = MixingOptions(results=results, measure=MeasureOptions(on="smnist"))
+    command._require_same_inputs(spec, own, own, options)
+    with pytest.raises(ConfigError, match="--on smnist: its kind is 'signal', and the model was built for"):
+        command._require_same_inputs(spec, own, other, options)
 
 
 def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
