@@ -48,6 +48,18 @@ def welch(
     return Difference(difference, difference - half, difference + half, p, degrees)
 
 
+def find_detectable_difference(found: Difference, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Return the true difference that Welch's test would find with probability `power` with as many seeds.
+
+    `found` is a result of `welch` with the same confidence. Its standard error is taken as the true one: the
+    difference is so many of them as shift the noncentral t-distribution beyond the two-sided critical value.
+    """
+    from scipy.special import nctdtrinc, stdtrit
+
+    critical = float(stdtrit(found.degrees, (1 + confidence) / 2))
+    return (found.high - found.low) / 2 / critical * float(nctdtrinc(found.degrees, 1 - power, critical))
+
+
 def _variance(found: Summary, step: float) -> float:
     """Return the variance of the mean."""
     if found.sd is None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_ind
 
-from msbench.stats.difference import holm, mcnemar, welch
+from msbench.stats.difference import find_detectable_difference, holm, mcnemar, welch
 
 FIRST, SECOND = [0.612, 0.624, 0.633], [0.601, 0.603, 0.598, 0.611, 0.605]
 
@@ -26,6 +26,24 @@ def test_sides_can_be_exchanged() -> None:
     one, other = welch(FIRST, SECOND), welch(SECOND, FIRST)
     assert (other.difference, other.low, other.high) == (-one.difference, -one.high, -one.low)
     assert other.p == one.p
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_detectable_difference_is_detected_so_often(n: int) -> None:
+    """Simulated with equal spreads, where Welch's degrees of freedom vary little."""
+    rng = np.random.default_rng(0)
+    sd, draws = 0.01, 20_000
+    # Values with exactly this mean and spread, and the degrees of freedom of the test that knows them.
+    spread = np.linspace(-1, 1, n)
+    values = list(0.6 + spread / spread.std(ddof=1) * sd)
+    least = find_detectable_difference(welch(values, values))
+    first, second = rng.normal(0.6 + least, sd, (draws, n)), rng.normal(0.6, sd, (draws, n))
+    found = ttest_ind(first, second, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_without_spread_any_difference_is_detectable() -> None:
+    assert find_detectable_difference(welch([0.6, 0.6, 0.6], [0.5, 0.5, 0.5])) == 0
 
 
 @pytest.mark.parametrize(("first", "second"), [([0.6], SECOND), (FIRST, [0.6]), ([], SECOND)])

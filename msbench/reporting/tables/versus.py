@@ -27,12 +27,14 @@ from msbench.results.record import get_metric_key
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_file import Claim
 from msbench.stats.bootstrap import Paired
-from msbench.stats.difference import Difference, holm, welch
+from msbench.stats.difference import Difference, find_detectable_difference, holm, welch
 
 CellIndex = tuple[int, int]
 """Row and column of a table, counted from 0."""
 LEVEL = 0.05
 """Significance level for adjusted p-values; intervals have the confidence level 1 - `LEVEL`."""
+POWER = 0.8
+"""Probability with which the difference is found that an undecided verdict names."""
 NAMED = 3
 """The most rows that a note names, of those not compared for one reason."""
 
@@ -140,11 +142,14 @@ def _decide_claim(compared: Comparison, scale: float, *, higher: bool) -> ClaimS
     # A single seed distinguishes two trained models, but does not test a claim on two methods.
     if compared.p_holm >= LEVEL or not compared.over_seeds:
         verdict = "undecided"
-    return ClaimStanding(
-        verdict,
+    reason = (
         f"the paper has it {'above' if higher else 'below'} {compared.reference};"
-        f" here the difference is {difference} ({low} to {high}): {compared.mark}",
+        f" here the difference is {difference} ({low} to {high}): {compared.mark}"
     )
+    if verdict == "undecided" and isinstance(compared.test, Difference):
+        least = scale * find_detectable_difference(compared.test, POWER)
+        reason += f"; a true difference of {least:.2f} would be found by {POWER:.0%} of such tests"
+    return ClaimStanding(verdict, reason)
 
 
 def compare_table(report: Report, table: Table, reference: str) -> TableComparison:
