@@ -2,9 +2,10 @@
 
 import atexit
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -13,8 +14,10 @@ from typing import Any
 from msbench.reporting.render.formatting import format_measured
 from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Report, Row, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
-from msbench.reporting.tables.versus import compare_tables
+from msbench.reporting.tables.versus import LEVEL, POWER, compare_over_seeds, compare_tables
+from msbench.results.mixing_documents import find_comparable
 from msbench.runs.suite import list_suites, load_suite, resolve_specs
+from msbench.stats.difference import Difference, find_detectable_difference, holm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -94,6 +97,120 @@ def claim(table: Table) -> str:
     unit = UNITS[table.columns[0].unit].words
     head = ("row", "model", unit, "less base (95 %)", "detectable", "Holm", "in the paper", "verdict")
     return markdown(head, lines)
+
+
+@dataclass(frozen=True)
+class PaperClaim:
+    """A claim of the paper: `models` are above, or below, `bases`; `numbers` are its own, on ListOps."""
+
+    text: str
+    models: tuple[str, ...]
+    bases: tuple[str, ...]
+    numbers: str
+    above: bool = False
+    is_distance: bool = False
+
+
+CLAIMS = (
+    PaperClaim("MS-SSM (S6) is better than Mamba", ("msssm-s6",), ("mamba",), "63.04 / 38.02", above=True),
+    PaperClaim(
+        "and than Mamba with twice the states or layers",
+        ("msssm-s6",),
+        ("mamba-2x-state", "mamba-2x-param"),
+        "63.04 / 42.14, 49.63",
+        above=True,
+    ),
+    PaperClaim("MS-SSM (S4) is better than S4D", ("msssm-s4",), ("s4d-lin",), "62.83 / 60.52", above=True),
+    PaperClaim("It needs the SSMs of its streams", ("msssm-no-ssm",), ("msssm-s6",), "62.59 / 63.04"),
+    PaperClaim(
+        "and most of all its multi-scale convolution",
+        ("msssm-no-multiscale",),
+        ("msssm-s6",),
+        "37.98 / 63.04",
+    ),
+    PaperClaim(
+        "The streams are to be scanned, by B, C and Δ of the input",
+        ("msssm-gate-self-self", "msssm-gate-original-self"),
+        ("msssm-s6",),
+        "62.91, 62.95 / 63.04",
+    ),
+    PaperClaim(
+        "Its mixer is to depend on the input, linearly",
+        ("msssm-mixer-static", "msssm-mixer-softmax"),
+        ("msssm-s6",),
+        "61.28, 61.42 / 63.04",
+    ),
+    PaperClaim(
+        "Its initial decays are to depend on the scale", ("msssm-mamba-init",), ("msssm-s6",), "57.49 / 63.04"
+    ),
+    PaperClaim(
+        "It mixes over longer distances than Mamba",
+        ("msssm-s6",),
+        ("mamba",),
+        "94.90 / 38.84 tokens",
+        above=True,
+        is_distance=True,
+    ),
+)
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
+
+
+def overview() -> str:
+    """Each claim with what the published suites say of it: Welch over seeds, Holm over the whole table."""
+    found = {
+        (number_, task, model, base): compare_over_seeds(base, *values)
+        for number_, each in enumerate(CLAIMS)
+        for model, base in product(each.models, each.bases)
+        for task, values in seeds_of(model, base, each.is_distance)
+    }
+    adjusted = holm({key: each.p_holm for key, each in found.items()})
+    lines, said = [], set[int]()
+    for key, each in found.items():
+        number_, task, model, base = key
+        test, claim_ = each.test, CLAIMS[number_]
+        assert isinstance(test, Difference)
+        is_found = None if adjusted[key] >= LEVEL else (test.difference > 0) == claim_.above
+        scale = 1 if claim_.is_distance else 100
+        low, high = (f"{scale * limit:+.2f}".replace("-", "−") for limit in (test.low, test.high))
+        least = f" ({scale * find_detectable_difference(test, POWER):.1f})" if is_found is None else ""
+        first = ("", "", "") if number_ in said else (f"{number_ + 1}", claim_.text, claim_.numbers)
+        said.add(number_)
+        where = f"{task}: `{model}` / `{base}`"
+        lines.append(
+            (
+                *first,
+                where,
+                f"{low} to {high}",
+                each.how.split("n = ")[1].replace(" and", ","),
+                VERDICTS[is_found] + least,
+            )
+        )
+    return markdown(("", "claim", "in the paper", "here", "difference (95 %)", "n", "verdict"), lines)
+
+
+def seeds_of(model: str, base: str, is_distance: bool) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield each published task on which both have two seeds or more, with their values over seeds."""
+    for name in PUBLISHED:
+        report = read_report(name)
+        table = report.tables[0]
+        for at, column in enumerate(table.columns):
+            if (column.unit == "tokens") != is_distance:
+                continue
+            rows = {row.model: row.cells[at] for row in table.rows if row.group != MODIFIED_GROUP}
+            cells = [rows[each] for each in (model, base) if each in rows]
+            if is_distance:
+                both = [
+                    [
+                        each.mean
+                        for run in cell.run_ids
+                        if (each := find_comparable(report.distances.get(run, ())))
+                    ]
+                    for cell in cells
+                ]
+            else:
+                both = [list(cell.evidence.values) if cell.evidence else [] for cell in cells]
+            if len(both) == 2 and min(map(len, both)) > 1:
+                yield column.label.partition(":")[0], both
 
 
 def rates(name: str) -> str:

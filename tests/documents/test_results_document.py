@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 from documents import VERBS, options
-from measured_tables import BASES, PUBLISHED, REPOSITORY, RESULTS, blocks, chosen, rates, readings, suite_of
+from measured_tables import (
+    BASES,
+    PUBLISHED,
+    REPOSITORY,
+    RESULTS,
+    blocks,
+    chosen,
+    overview,
+    rates,
+    readings,
+    suite_of,
+)
 
 from msbench.results import store
 from msbench.runs.suite import list_suites, load_suite, resolve_specs
@@ -18,7 +29,10 @@ RUNS = [path.parent for name in PUBLISHED for path in sorted((RESULTS / name).gl
 
 def made() -> list[str]:
     """Every table that the page has to have."""
-    tables = [block for name in PUBLISHED for block in (*blocks(name, BASES.get(name, "mamba")), rates(name))]
+    tables = [
+        overview(),
+        *(block for name in PUBLISHED for block in (*blocks(name, BASES.get(name, "mamba")), rates(name))),
+    ]
     tables.append(readings("laptop-listops", "msssm-s6"))
     return [*tables, chosen("laptop-listops", "msssm-s6", "model.input_conv true", "mamba")]
 
