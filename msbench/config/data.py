@@ -58,6 +58,81 @@ class ListOpsConfig(DataConfig):
         return self
 
 
+RecallDistance = Annotated[int, Field(ge=2, le=100_000)]
+RecallDistances = Annotated[tuple[RecallDistance, ...], Field(min_length=1)]
+
+
+class RecallConfig(DataConfig):
+    """Associative recall with one query: pairs of a key and a value, noise, and one of the keys again.
+
+    The label is the value of that key. The distance of an example is the number of positions from that value
+    to the last token, the query. It is 2 `pairs` at least, so that every pair can be the one asked for at
+    every distance. In train and validation, distances are drawn log-uniformly from there to `distance`; test
+    has as many examples at each of `test_distances`. The keys of an example differ, its values need not. With
+    ``pairs: 1`` the task is recall at a distance.
+    """
+
+    ragged: ClassVar[bool] = True
+    dataset: Literal["recall"] = "recall"
+    pairs: PositiveInt = 4
+    keys: PositiveInt = 16
+    """Number of symbols that can be keys; none of them is a value or noise."""
+    values: Annotated[PositiveInt, Field(ge=2)] = 10
+    """Number of symbols that can be values: the classes."""
+    noise: PositiveInt = 16
+    """Number of symbols that can be noise."""
+    distance: RecallDistance = 400
+    """Longest distance in train and validation."""
+    test_distances: RecallDistances = (25, 50, 100, 200, 400, 800, 1600)
+    """Distances in test, which may exceed those in train."""
+    train: PositiveInt = 20_000
+    validation: PositiveInt = 1_000
+    test: PositiveInt = 1_400
+    """A multiple of the number of `test_distances`."""
+    seed: DataSeed = 0
+
+    @model_validator(mode="after")
+    def _alphabets_fit(self) -> Self:
+        if self.keys < self.pairs:
+            raise ValueError(f"pairs {self.pairs} need as many different keys; keys is {self.keys}")
+        if self.vocabulary > 256:
+            raise ValueError(
+                f"keys {self.keys}, values {self.values} and noise {self.noise} are {self.vocabulary - 2}"
+                " symbols; a token is one byte, which has room for 254 of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _distances_fit(self) -> Self:
+        shortest, where = self.smallest_distance, f"with pairs {self.pairs}, the smallest distance"
+        if self.distance < shortest:
+            raise ValueError(f"distance {self.distance} is below {shortest}, {where}")
+        if min(self.test_distances) < shortest:
+            raise ValueError(f"test_distances has {min(self.test_distances)}, below {shortest}, {where}")
+        if list(self.test_distances) != sorted(set(self.test_distances)):
+            raise ValueError("test_distances must rise, each of them once")
+        if self.test % len(self.test_distances):
+            raise ValueError(
+                f"test {self.test} is no multiple of {len(self.test_distances)}, the number of test_distances"
+            )
+        return self
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids: padding, the mark of the query, and all symbols."""
+        return 2 + self.values + self.keys + self.noise
+
+    @property
+    def smallest_distance(self) -> int:
+        """Distance at which there is no noise if the first pair is asked for."""
+        return 2 * self.pairs
+
+    @property
+    def longest(self) -> int:
+        """Length of an example in which the last pair is asked for at the longest distance."""
+        return 2 * self.pairs + max(self.distance, *self.test_distances)
+
+
 OF_GENERATED = ("images", "seed", "documented_distractors")
 
 
@@ -292,6 +367,7 @@ class PtbXlConfig(DataConfig):
 
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
+    "recall": RecallConfig,
     "pathfinder": PathfinderConfig,
     "cifar10": Cifar10Config,
     "mnist": MnistConfig,

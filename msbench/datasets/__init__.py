@@ -23,6 +23,7 @@ from msbench.datasets.mnist import MNIST
 from msbench.datasets.parallel import refuse_importing_worker
 from msbench.datasets.pathfinder.dataset import PATHFINDER
 from msbench.datasets.ptbxl.dataset import PTBXL
+from msbench.datasets.recall import RECALL
 from msbench.environment import expand_home
 from msbench.errors import DataError, MsbenchError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 
 DATASETS: dict[str, ArchiveDataset[Any]] = {
     "listops": LISTOPS,
+    "recall": RECALL,
     "pathfinder": PATHFINDER,
     "cifar10": CIFAR10,
     "mnist": MNIST,

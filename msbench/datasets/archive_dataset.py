@@ -146,9 +146,8 @@ class ArchiveDataset(Generic[C]):
         Raises DataError; ConfigError where a `source` is given for generated data.
         """
         if source is not None and self.is_generated(config):
-            raise ConfigError(
-                f"{self.name} is generated here, so nothing is read from {source}; set source: release"
-            )
+            remedy = "set source: release" if hasattr(config, "source") else "leave out --from"
+            raise ConfigError(f"{self.name} is generated here, so nothing is read from {source}; {remedy}")
         copy = None if source is None else find_copy(source, self.hub, self.name, progress)
         if source is not None and copy is None and not source.exists():
             raise DataError(f"{source}: no such file or folder")

@@ -173,7 +173,8 @@ def _try_setup(
 
 
 def _get_source(config: DataConfig) -> str:
-    return str(getattr(config, "source", ""))
+    generated = datasets.get_dataset(config).is_generated(config)
+    return "generated" if generated else str(getattr(config, "source", ""))
 
 
 def _count_facts(item: DatasetSetup) -> tuple[str, ...]:

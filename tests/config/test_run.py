@@ -141,7 +141,7 @@ def test_faults_of_all_sections_are_reported_together() -> None:
         (
             {**VALUES, "data": None},
             "x: data.dataset: required key is missing; "
-            "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl",
+            "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl, recall",
         ),
         (
             changed("data", dataset="listop"),

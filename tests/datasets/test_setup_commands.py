@@ -256,7 +256,13 @@ def test_a_record_with_a_wrong_checksum_is_named_and_nothing_is_set_up(
     assert not list((tmp_path / "data").rglob("*building*"))
 
 
-@pytest.mark.parametrize("dataset", data.DATASETS)
+def test_a_source_for_what_is_only_generated_is_refused(tmp_path: Path) -> None:
+    done = msbench("setup", "recall", "--from", tmp_path)
+    assert done.exit_code == ExitCode.USAGE, done.stderr
+    assert f"recall is generated here, so nothing is read from {tmp_path}; leave out --from" in done.stderr
+
+
+@pytest.mark.parametrize("dataset", [name for name in data.DATASETS if name != "recall"])
 def test_a_pipe_as_source_is_refused_at_once(dataset: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = msbench("setup", dataset, "--from", tmp_path / "pipe")

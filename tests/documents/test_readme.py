@@ -74,7 +74,10 @@ def test_source_of_a_dataset_matches_its_class(row: list[str]) -> None:
         assert row[2] == "generated; or imported, as published"
     else:
         assert isinstance(module, ArchiveDataset)
-        assert row[2].split(",")[0] == ("downloaded" if module.remotes else "imported")
+        generated = module.is_generated(DATASETS[name](dataset=name))
+        assert row[2].split(",")[0] == (
+            "generated" if generated else "downloaded" if module.remotes else "imported"
+        )
 
 
 def test_exit_codes_are_those_of_the_program() -> None:

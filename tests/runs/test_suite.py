@@ -229,7 +229,7 @@ class TestRefused:
                 "  dataset: listops\n",
                 "",
                 "tiny.yaml:5: data.dataset: required key is missing; "
-                "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl",
+                "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl, recall",
             ),
         ],
     )
