@@ -108,6 +108,13 @@ def ptbxl(folder: Path) -> list[Path]:
 
 DIAGNOSED = (6, 3, 3)
 PUBLISHED = {
+    "recall": Published(
+        "recall",
+        generated,
+        "laptop-recall",
+        {"recall": (40, 10, 14)},
+        ("data.train=40", "data.validation=10", "data.test=14"),
+    ),
     "imdb": Published("imdb", imdb, "lra", {"text": (36, 4, 40)}, fetched=True),
     "aan": Published("aan", aan, "lra", {"retrieval": (2, 2, 2)}),
     "cifar10-rgb": Published("cifar10", cifar10, "scifar", {"scifar": (90, 10, 10)}, fetched=True),

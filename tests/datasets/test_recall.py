@@ -5,15 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 from scipy.stats import chisquare
 
 from msbench import datasets as data
+from msbench import models
 from msbench.config.data import RecallConfig
 from msbench.datasets.archive_dataset import GENERATED
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens
 from msbench.datasets.recall import RECALL, draw_distances, score_baselines
 from msbench.errors import ConfigError, DataError
+from msbench.runs.suite import load_suite, resolve_specs
 
 RARE = 1e-5  # a p-value this small is a fault, not chance
 SMALL = RecallConfig(
@@ -209,3 +212,19 @@ def test_options_that_cannot_be_are_refused(values: dict[str, Any], fault: str) 
 def test_nothing_is_imported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"recall is generated here, .*; leave out --from"):
         data.setup(SMALL, tmp_path, source=tmp_path)
+
+
+def test_the_model_without_states_sees_as_far_back_as_the_suite_says() -> None:
+    """From the second test distance on, neither the asked value nor its key can reach its last output."""
+    (spec,) = resolve_specs(load_suite("laptop-recall"), ["msssm-no-ssm"], seeds=[0])
+    assert isinstance(spec.data, RecallConfig)
+    info = data.outline(spec.data)
+    model = models.build(spec.model_name, spec.model, info, spec.seed).eval()
+    tokens = torch.arange(2, 2 + 60).remainder(info.vocabulary - 2).add(2).repeat(61, 1)
+    for back in range(60):  # the last row stays as it is
+        tokens[back, 59 - back] = tokens[back, 59 - back] % (info.vocabulary - 2) + 2
+    with torch.no_grad():
+        logits = model(tokens, torch.full((61,), 60))
+    changed = (logits[:60] != logits[60]).any(dim=1)
+    assert changed.nonzero().max() == 42
+    assert spec.data.test_distances[1] > 42
