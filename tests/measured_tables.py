@@ -203,7 +203,7 @@ def seeds_of(model: str, base: str, is_distance: bool) -> Iterator[tuple[str, li
                     [
                         each.mean
                         for run in cell.run_ids
-                        if (each := find_comparable(report.distances.get(run, ())))
+                        if (each := find_comparable(report.distances.get(run, ()))) and each.mean is not None
                     ]
                     for cell in cells
                 ]
