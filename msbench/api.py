@@ -93,10 +93,10 @@ class ReportTable(Shown):
         """
         from pandas import DataFrame, to_numeric
 
-        from msbench.reporting.render.csv import LONG, NUMBERS, list_cells
+        from msbench.reporting.render.csv import NUMBERS, OF_BINS, list_cells, list_fields
 
-        frame = DataFrame(list_cells(self.table), columns=list(LONG))
-        for name in NUMBERS:
+        frame = DataFrame(list_cells(self.table), columns=list(list_fields(self.table)))
+        for name in frame.columns.intersection([*NUMBERS, *OF_BINS]):
             frame[name] = to_numeric(frame[name])
         return frame.assign(best=frame["best"] == "yes")
 
@@ -197,6 +197,7 @@ def report(
     results: str | Path = "results",
     against: str | None = None,
     versus: str | None = None,
+    by: str | None = None,
     modified: bool = False,
     validation: bool = False,
 ) -> list[ReportTable]:
@@ -211,8 +212,9 @@ def report(
         from msbench.gate.check import build_judge
 
         judge = build_judge(texts, against, Path(results), _warn)
-    given = {"judge": judge, "versus": versus, "modified": modified, "validation": validation}
-    options = collect(ReportOptions, {"names": texts, "results": Path(results), **given})
+    given = {"judge": judge, "versus": versus, "by": by, "modified": modified}
+    given |= {"names": texts, "results": Path(results), "validation": validation}
+    options = collect(ReportOptions, given)
     return [ReportTable(table) for table in load_report(options, _warn).tables]
 
 

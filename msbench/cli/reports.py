@@ -33,6 +33,10 @@ Against = Annotated[str | None, typer.Option(help="Show verdicts: paper, baselin
 Versus = Annotated[
     str | None, typer.Option(metavar="MODEL", help="Mark models that are better or worse than this.")
 ]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="PROPERTY", help="Show accuracy by length, or by another property of examples."),
+]
 Validation = Annotated[bool, typer.Option(help="Show validation scores, which settings are chosen by.")]
 
 
@@ -49,6 +53,7 @@ def report(
     modified: Modified = False,
     against: Against = None,
     versus: Versus = None,
+    by: By = None,
     validation: Validation = False,
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,

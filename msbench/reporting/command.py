@@ -14,6 +14,7 @@ from msbench.errors import ConfigError
 from msbench.reporting.render import csv as csv_renderer
 from msbench.reporting.render import latex as latex_renderer
 from msbench.reporting.render.formatting import make_stem
+from msbench.reporting.tables.breakdown import UNASKED, list_breakdowns
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.results.files import encode_csv, refuse_file, write_files
@@ -60,6 +61,7 @@ def _refuse_results(options: ReportOptions) -> None:
     """Raise ConfigError for options that show or judge test results: not allowed with validation scores."""
     given = {
         "--against": options.judge is not None,
+        "--by": options.by is not None,
         "--by-run": options.by_run,
         "--html": options.html,
         "--figures": options.figures,
@@ -135,8 +137,14 @@ def _draw_figures(report: Report, options: ReportOptions) -> "list[FigureFile]":
     kinds = tuple(figures.KINDS) if options.initialisation else figures.WITHOUT_MODELS
     # A table without runs has nothing to draw; one of claims repeats the numbers of its suite's own table.
     measured = tuple(table for table in report.tables if table.measured and not table.base)
-    drawn: list[FigureFile] = figures.make_figures(replace(report, tables=measured), kinds)
-    return drawn
+    report = replace(report, tables=measured)
+    names = [name for name in UNASKED if name != options.by]
+    unasked = list(list_breakdowns(report, names))
+    report = replace(report, tables=(*measured, *(part for _, part in unasked)))
+    drawn: list[FigureFile] = figures.make_figures(report, kinds)
+    # Their tables are not shown, so the figures stand with the table of the whole test split.
+    wholes = {part.id: whole.id for whole, part in unasked}
+    return [replace(each, table=wholes.get(each.table, each.table)) for each in drawn]
 
 
 def import_figures() -> ModuleType:

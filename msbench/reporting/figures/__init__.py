@@ -16,7 +16,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from msbench.reporting.figures import accuracy, curves, initialisation, mixing, scan
+from msbench.reporting.figures import accuracy, breakdown, curves, initialisation, mixing, scan
 from msbench.reporting.figures.series import Series, clean, collect_series
 from msbench.reporting.figures.style import (
     FORMATS,
@@ -194,6 +194,15 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 
+BREAKDOWN = Kind(
+    "",
+    f"Each point is the accuracy on the examples of a bin, at their mean. {INTERVALS} The dotted line is the"
+    " share of the most common label of each bin.",
+    lambda table, series, _: (breakdown.collect_points(table.by, series), table.notes),
+    breakdown.draw_points,
+    "no run has this property of its examples",
+)
+"""The one kind of a table by a property."""
 WITHOUT_MODELS = tuple(name for name in KINDS if name != "initialisation")
 """The kinds that build no model, and so do not import PyTorch."""
 
@@ -201,6 +210,7 @@ WITHOUT_MODELS = tuple(name for name in KINDS if name != "initialisation")
 def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[FigureFile]:
     """Return the figures of these kinds of each table, then those of the benchmarks in ``results/bench``.
 
+    A table by a property has one figure, of its own kind.
     A model has the same style in all of them, and no two have the same `stem`.
     """
     series = [collect_series(report, table) for table in report.tables]
@@ -208,7 +218,7 @@ def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[
     found = [
         _make_figure(kind, table, of_table, styles, report.find_folder)
         for table, of_table in zip(report.tables, series, strict=True)
-        for kind in kinds
+        for kind in (kinds if not table.by else ("",))
     ]
     for path in sorted((report.results / "bench").glob("scan*.json")):
         found += _make_scan_figures(path)
@@ -219,13 +229,13 @@ def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[
 def _make_figure(
     name: str, table: Table, series: Sequence[Series], styles: Mapping[str, SeriesStyle], folder: Folder
 ) -> FigureFile:
-    kind = KINDS[name]
+    kind = KINDS[name] if name else BREAKDOWN
     # Panels are in the order of the columns, not of the first results.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
     rows, notes = kind.data(table, in_order, folder)
     return FigureFile(
-        stem=f"{make_stem(table.id)}-{name}",
-        title=f"{clean(table.heading)}: {kind.title}",
+        stem="-".join(filter(None, (make_stem(table.id), name))),
+        title=": ".join(filter(None, (clean(table.heading), kind.title))),
         description=kind.description if rows else "",
         notes=tuple(notes),
         rows=tuple(rows),

@@ -274,20 +274,21 @@ def shorten_note(text: str) -> str:
 
 def _follow(number: FormattedNumber) -> bool:
     """Return True for a number that is followed by more than marks."""
-    return bool(number.sd or number.count or number.verdict)
+    return bool(number.sd or number.interval or number.count or number.verdict)
 
 
 def _write_number(part: _Part, number: FormattedNumber, marks: Sequence[str], leads: bool | None) -> str:
     """Return the cells of a number; its math is generated here and never a user's text."""
-    after = " ".join(filter(None, (number.sd and rf"$\pm$ {number.sd}", number.count)))
+    interval = number.interval and f"({escape_latex(number.interval).replace('-', '$-$')})"
+    after = " ".join(filter(None, (number.sd and rf"$\pm$ {number.sd}", interval, number.count)))
     if number.verdict:
         after += rf"~{formatting.VERDICTS[number.verdict].sign}"
     superscript = _format_marks(marks)
-    found = re.fullmatch(r"(-?\d+)(\.\d+)?", number.value)
+    found = re.fullmatch(r"([-+]?\d+)(\.\d+)?", number.value)
     if found is None and number.value != formatting.STATUS["missing"]:
         text = escape_latex(number.value) + superscript + (rf"\,{after}" if after else "")
         return rf"\multicolumn{{{part.width}}}{{l}}{{{text}}}"
-    before, decimals = (found[1], found[2] or "") if found else ("--", "")
+    before, decimals = (found[1].replace("-", "$-$"), found[2] or "") if found else ("--", "")
     style = {None: "{}", True: r"\textbf{{{}}}", False: r"\underline{{{}}}"}[leads]
     before, decimals = (style.format(text) if text else "" for text in (before, decimals))
     if after:

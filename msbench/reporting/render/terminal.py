@@ -39,7 +39,7 @@ def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: i
     """Print `tables` to `stream` (stdout), with an empty line between two.
 
     They are `width` columns wide where that is a terminal. There, plots of their results stand before them,
-    but for tables of claims, which repeat the results of others.
+    but for tables of claims, which repeat the results of others, and those by a property.
     """
     stream = sys.stdout if stream is None else stream
     is_terminal = stream.isatty()
@@ -47,7 +47,7 @@ def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: i
     for index, table in enumerate(tables):
         encoding = stream.encoding or "utf-8"
         text = render_table(table, columns, styled=is_styled(stream), encoding=encoding)
-        bars = render_bars(table, columns, encoding) if columns and not table.base else ""
+        bars = render_bars(table, columns, encoding) if columns and not (table.base or table.by) else ""
         stream.write(("\n" if index else "") + bars + text)
     stream.flush()
 
@@ -124,6 +124,7 @@ class _Layout:
         star = "*" if number.best and not self.styled else ""
         text = Text().append(number.value + star, style="bold" if number.best else None)
         text.append(self._encode(f"±{number.sd}") if number.sd else "")
+        text.append(self._encode(f" ({number.interval})") if number.interval else "")
         text.append(f" {number.count}" if number.count else "")
         text.append(f" {number.verdict}" if number.verdict else "")
         return text.append(f" [{','.join(number.marks)}]" if number.marks else "")

@@ -13,8 +13,9 @@ from msbench.results.record import Metric, RunRecord, get_metric_key
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
 ]
-Source = Literal["run", "mixing", "average"]
-"""The content of a column: results of runs, their mean mixing distances, or an average of tasks."""
+Source = Literal["run", "mixing", "average", "bin"]
+"""The content of a column: results of runs, their mean mixing distances, an average of tasks, or results on the
+examples of a bin (or of the last bin less those of the first)."""
 Place = tuple[str, str]
 """Suite and task."""
 
@@ -31,7 +32,7 @@ class Unit:
     """Display settings of a metric: key in a record, scale factor, decimals, and words for captions.
 
     `digits` is the maximum of decimals: a spread may allow fewer. `ranked` is False where higher is not
-    better.
+    better. `signed` numbers are differences, shown with their sign.
     """
 
     metric: str
@@ -39,6 +40,7 @@ class Unit:
     digits: int
     words: str
     ranked: bool = True
+    signed: bool = False
 
     def count_decimals(self, sd: float | None) -> int:
         """Return the decimals for a mean and its sd: two significant digits of the sd, at most `digits`.
@@ -62,7 +64,7 @@ class Unit:
         if not math.isfinite(mean):
             raise ValueError(f"a mean of {mean} cannot be shown")
         digits = self.count_decimals(sd)
-        return f"{mean:.{digits}f}", "" if sd is None else f"{sd:.{digits}f}"
+        return f"{mean:{'+' if self.signed else ''}.{digits}f}", "" if sd is None else f"{sd:.{digits}f}"
 
 
 UNITS = {
@@ -76,6 +78,7 @@ UNITS = {
         get_metric_key("validation", "macro-auroc"), 100.0, 2, "validation macro AUROC in percent"
     ),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
+    "points": Unit("test_accuracy_change", 100.0, 2, "difference in points", ranked=False, signed=True),
 }
 COMPARED = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
 """The metrics by which models are compared: higher is better, and 1 is perfect."""
@@ -91,11 +94,27 @@ UNIT_OF_METRIC: Mapping[Part, Mapping[Metric, str]] = {
 
 
 @dataclass(frozen=True)
+class Bin:
+    """The `n` test examples with a property of `low` to `high`, both of which occur, and of this mean."""
+
+    low: int
+    high: int
+    mean: float
+    n: int
+
+    @property
+    def label(self) -> str:
+        """Its bounds, such as ``502-700``, or its one value."""
+        return f"{self.low}" if self.low == self.high else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
 class Column:
     """A task of a suite; `label` heads the paper's column and `unit` is a key of `UNITS`.
 
     `source` is what is shown of the task's runs: their result, or their mean mixing distance. An average has
     a task name of its own, and is over the tasks `of`. `printed` is False where the paper has no such column.
+    `bin` has the examples that a column of a table by a property is of.
     """
 
     task: str
@@ -105,6 +124,7 @@ class Column:
     source: Source = "run"
     of: tuple[Place, ...] = ()
     printed: bool = True
+    bin: Bin | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -218,7 +238,7 @@ class Cell:
     `reported_notes` are the texts of its footnotes. `evidence` is the input of a verdict, in fractions;
     `judgement` is the verdict, where one was requested, `standing` the verdict on a claim, in tables of
     claims, and `comparison` a test against another model. `unlisted` marks results at settings that the suite
-    has for no such row.
+    has for no such row. `interval` is the 95 % interval of `measured`, in tables by a property.
     """
 
     reported: str = ""
@@ -237,6 +257,7 @@ class Cell:
     standing: ClaimStanding | None = None
     comparison: CellComparison | None = None
     unlisted: bool = False
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -260,7 +281,8 @@ class Table:
     """A table of the paper, or of one suite, with reported and measured numbers.
 
     `id` is the name of either, `number` the paper's, None for a suite's own. `notes` concern the whole table.
-    `base` is the model that the rows of a table of claims are compared with.
+    `base` is the model that the rows of a table of claims are compared with. `by` is the property of the test
+    examples by which a table has accuracies, and empty for others.
     """
 
     id: str
@@ -272,6 +294,7 @@ class Table:
     protocol: str = "paper"
     number: int | None = None
     base: str = ""
+    by: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: cells have `marks`, the letters of their notes, and only numbers."""

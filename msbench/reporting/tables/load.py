@@ -9,6 +9,7 @@ from pathlib import Path
 from msbench import console, datasets
 from msbench.config import MODELS, RunSpec
 from msbench.errors import ConfigError, Undecided, UnknownName
+from msbench.reporting.tables.breakdown import add_breakdowns
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Report, Table, find_run_folder
 from msbench.reporting.tables.definitions import (
@@ -46,8 +47,8 @@ class ReportOptions:
     and those of the paper with a measured cell. A suite has a table of its own and, with `claims`, one for
     each claim of the paper that it tests; with `validation` it has that of its validation split instead.
     `modified` lists runs under overrides too, `planned` all models of the suites, `judge` sets verdicts, and
-    `versus` is a model that all others are compared with. The other options are the files to write, and their
-    folder `out`.
+    `versus` is a model that all others are compared with. `by` is a property of the test examples: each task
+    has a table by it too. The other options are the files to write, and their folder `out`.
     """
 
     names: Sequence[str] = ()
@@ -58,6 +59,7 @@ class ReportOptions:
     planned: bool = False
     judge: Judge | None = None
     versus: str | None = None
+    by: str | None = None
     out: Path = Path("reports")
     csv: bool = False
     by_run: bool = False
@@ -76,8 +78,8 @@ def load_report(options: ReportOptions, warn: Warn = print_warning) -> Report:
     """Read the runs that the tables need, each once, and return the tables, judged and compared.
 
     `warn` gets a line for each record, mixing document or suite that cannot be read and is left out. Raises
-    UnknownName for a table, suite or model that does not exist, ConfigError where two tables would have one
-    name, and Undecided where a named suite has no runs or, without names, there are no runs at all.
+    UnknownName for a table, suite, model or property that does not exist, ConfigError where two tables would
+    have one name, and Undecided where a named suite has no runs or, without names, there are no runs at all.
     """
     library = _Library(options, warn)
     reported = read_all_reported(find_reported(options.results))
@@ -105,7 +107,9 @@ def load_report(options: ReportOptions, warn: Warn = print_warning) -> Report:
             table = options.judge(table)
         tables.append(table)
     report = replace(report, tables=tuple(tables))
-    return report if options.versus is None else compare_tables(report, options.versus)
+    if options.versus is not None:
+        report = compare_tables(report, options.versus)
+    return report if options.by is None else add_breakdowns(report, options.by, warn)
 
 
 class _Library:

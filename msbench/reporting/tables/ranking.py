@@ -145,8 +145,8 @@ class Ranking:
 
 
 def rank_models(table: Table) -> list[Ranking]:
-    """Return the ranking of each column that has a measured model; columns of distances have none."""
-    columns = [index for index, column in enumerate(table.columns) if UNITS[column.unit].ranked]
+    """Return the ranking of each column that has a measured model; columns of distances or bins have none."""
+    columns = [index for index, column in enumerate(table.columns) if _is_ranked(column)]
     results = [
         _make_result(table, table.columns[index], row, row.cells[index])
         for index in columns
@@ -154,6 +154,10 @@ def rank_models(table: Table) -> list[Ranking]:
         if row.group != MODIFIED_GROUP
     ]
     return group_rankings(results, table.base)
+
+
+def _is_ranked(column: Column) -> bool:
+    return UNITS[column.unit].ranked and column.source != "bin"
 
 
 def group_rankings(results: Iterable[RankedResult], base: str = "") -> list[Ranking]:

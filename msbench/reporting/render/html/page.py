@@ -313,15 +313,17 @@ def _list_runs(
     report: Report, table: Table, row: Row, index: int, gathered: GatheredRuns
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the runs of a cell, then ids without a record."""
-    column, records = table.columns[index], report.list_runs(table, row, index)
+    column, cell, records = table.columns[index], row.cells[index], report.list_runs(table, row, index)
+    # In a table by a property the result of a run is on some examples, and no metric of its record.
+    parts = dict(zip(cell.run_ids, cell.evidence.values, strict=True)) if table.by and cell.evidence else {}
     for record in records:
         run = gathered.runs.get(get_run_key(record))
-        value = record.metrics.get(UNITS[column.unit].metric)
+        value = parts.get(record.run_id, record.metrics.get(UNITS[column.unit].metric))
         where = f"{record.task}, seed" if len(column.places) > 1 else "seed"
         shown = _format_rate(value, column) if record.finished else record.status
         yield f"{where} {record.seed}", shown, run.anchor if run else ""
     known = {record.run_id for record in records}
-    yield from ((identity, "", "") for identity in row.cells[index].run_ids if identity not in known)
+    yield from ((identity, "", "") for identity in cell.run_ids if identity not in known)
 
 
 @cache
