@@ -212,9 +212,8 @@ def report(
         from msbench.gate.check import build_judge
 
         judge = build_judge(texts, against, Path(results), _warn)
-    given = {"judge": judge, "versus": versus, "by": by, "modified": modified}
-    given |= {"names": texts, "results": Path(results), "validation": validation}
-    options = collect(ReportOptions, given)
+    given = {"names": texts, "judge": judge, "versus": versus, "by": by, "modified": modified}
+    options = collect(ReportOptions, {**given, "results": Path(results), "validation": validation})
     return [ReportTable(table) for table in load_report(options, _warn).tables]
 
 

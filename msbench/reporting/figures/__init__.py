@@ -27,6 +27,7 @@ from msbench.reporting.figures.style import (
     render_svg_element,
 )
 from msbench.reporting.render.formatting import make_safe, make_stem, number_repeats
+from msbench.reporting.tables.breakdown import NOTES
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.ranking import INTERVALS, rank_models
 from msbench.results.files import encode_csv, write_files
@@ -179,7 +180,8 @@ KINDS: Mapping[str, Kind] = {
     "mixing": Kind(
         "mean mixing distance by layer",
         "Mean mixing distance of each layer, the first on the left. Thin lines are seeds, thick ones their"
-        " mean with bars of one standard deviation over them.",
+        " mean with bars of one standard deviation over them. Dashed lines with hollow markers are the models"
+        " before training; a diamond at the right edge is what the paper reports, a mean over layers.",
         lambda _, *given: _read_mixing(*given),
         mixing.draw_layers,
         "no run has a measured mixing distance; `msbench mixing` measures it",
@@ -198,7 +200,10 @@ BREAKDOWN = Kind(
     "",
     f"Each point is the accuracy on the examples of a bin, at their mean. {INTERVALS} The dotted line is the"
     " share of the most common label of each bin.",
-    lambda table, series, _: (breakdown.collect_points(table.by, series), table.notes),
+    lambda table, series, _: (
+        breakdown.collect_points(table.by, series),
+        [note for note in table.notes if note not in NOTES],
+    ),
     breakdown.draw_points,
     "no run has this property of its examples",
 )
@@ -218,7 +223,7 @@ def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[
     found = [
         _make_figure(kind, table, of_table, styles, report.find_folder)
         for table, of_table in zip(report.tables, series, strict=True)
-        for kind in (kinds if not table.by else ("",))
+        for kind in (("accuracy",) if table.by else kinds)
     ]
     for path in sorted((report.results / "bench").glob("scan*.json")):
         found += _make_scan_figures(path)
@@ -229,13 +234,13 @@ def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[
 def _make_figure(
     name: str, table: Table, series: Sequence[Series], styles: Mapping[str, SeriesStyle], folder: Folder
 ) -> FigureFile:
-    kind = KINDS[name] if name else BREAKDOWN
+    kind = BREAKDOWN if table.by else KINDS[name]
     # Panels are in the order of the columns, not of the first results.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
     rows, notes = kind.data(table, in_order, folder)
     return FigureFile(
-        stem="-".join(filter(None, (make_stem(table.id), name))),
-        title=": ".join(filter(None, (clean(table.heading), kind.title))),
+        stem=f"{make_stem(table.id)}-{name}",
+        title=clean(table.heading) + (f": {kind.title}" if kind.title else ""),
         description=kind.description if rows else "",
         notes=tuple(notes),
         rows=tuple(rows),

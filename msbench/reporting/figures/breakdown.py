@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from msbench.reporting.figures.series import FigureRow, Series, group
@@ -24,10 +25,10 @@ APART = 0.012
 
 @dataclass(frozen=True)
 class BinPoint(FigureRow):
-    """One model, or the majority of labels, on the `examples` of a bin; values are in `unit`.
+    """One model, or the most common label, on the `examples` of a bin; values are in `unit`.
 
     `mean` is that of the property over the examples, `low` and `high` are its bounds. The interval is that
-    of the table; the majority has none.
+    of the table; the most common label has none.
     """
 
     by: str
@@ -40,62 +41,63 @@ class BinPoint(FigureRow):
     interval_low: float | None
     interval_high: float | None
     n: int
-    run_ids: tuple[str, ...] = ()
+    run_ids: tuple[str, ...]
 
 
 def collect_points(by: str, series: Iterable[Series]) -> tuple[BinPoint, ...]:
-    """Return a row for each measured cell of a table by the property `by`, and each of the majority."""
-    return tuple(
+    """Return a row for each measured cell of a table by the property `by`, then those of its trivial rule."""
+    found = [
         BinPoint(
             *each.labels,
-            by,
-            "rule" if each.cell.status == "trivial-rule" else "model",
-            *(bounds.low, bounds.high, bounds.mean, bounds.n, each.cell.measured),
-            *(each.cell.interval or (None, None)),
-            each.cell.n,
-            each.cell.run_ids,
+            by=by,
+            kind="rule" if each.cell.status == "trivial-rule" else "model",
+            low=examples.low,
+            high=examples.high,
+            mean=examples.mean,
+            examples=examples.n,
+            value=each.cell.measured,
+            interval_low=each.cell.interval[0] if each.cell.interval else None,
+            interval_high=each.cell.interval[1] if each.cell.interval else None,
+            n=each.cell.n,
+            run_ids=each.cell.run_ids,
         )
         for each in series
-        if (bounds := each.column.bin) is not None and each.cell.measured is not None
-    )
+        if (examples := each.column.bin) is not None and each.cell.measured is not None
+    ]
+    return tuple(sorted(found, key=lambda point: point.kind))
 
 
 def draw_points(found: Sequence[BinPoint], styles: Mapping[str, SeriesStyle]) -> Figure:
-    """Draw a line for each model through its bins, and a dotted one for the majority of labels."""
-    lines = group((point.name, point) for point in found)
-    rules = {point.name for point in found if point.kind == "rule"}
-    drawn = {**styles, **{name: SeriesStyle(name, INK, "", ":") for name in rules}}
-    figure, (axes,) = make_panels(1, [drawn[name] for name in lines], height=2.6, wide=True)
-    by, places = found[0].by, [point.mean for point in found]
-    scale_axis(axes, places, ratio=1.0 if by == "distance" else 8.0)
-    transform = axes.get_xaxis().get_transform()
-    ends = transform.transform([min(places), max(places)])
-    for at, (name, points) in enumerate(lines.items()):
-        shift = (
-            0.0 if name in rules else (at - (len(lines) - len(rules) - 1) / 2) * APART * (ends[1] - ends[0])
-        )
-        xs = transform.inverted().transform(transform.transform([point.mean for point in points]) + shift)
-        values = [point.value for point in points]
-        if name in rules:
-            axes.plot(xs, values, **drawn[name].options, linewidth=1.0, gid="rule")
+    """Draw a line for each model through the means of its bins, and a dotted one for the most common label.
+
+    The axis of a distance is logarithmic, and that of other properties where they span more than a factor 8.
+    """
+    lines = group(((point.kind, point.name), point) for point in found)
+    drawn = {key: SeriesStyle(key[1], INK, "", ":") if key[0] == "rule" else styles[key[1]] for key in lines}
+    figure, (axes,) = make_panels(1, list(drawn.values()), height=2.6, wide=True)
+    by, bounds = found[0].by, [bound for point in found for bound in (point.low, point.high)]
+    scale_axis(axes, bounds, ratio=1.0 if by == "distance" else 8.0)
+    scale = axes.xaxis.get_transform()
+    width = np.ptp(scale.transform(np.array([point.mean for point in found])))
+    models = [key for key in lines if key[0] == "model"]
+    for key, points in lines.items():
+        values = np.array([point.value for point in points])
+        places = np.array([point.mean for point in points])
+        if key not in models:
+            axes.plot(places, values, **drawn[key].options, zorder=1)
             continue
-        bars = [
-            [
-                abs(point.value - (point.value if end is None else end))
-                for point in points
-                for end in [getattr(point, f"interval_{side}")]
-            ]
-            for side in ("low", "high")
-        ]
-        axes.errorbar(xs, values, bars, **drawn[name].options, **BARS)
-    centres = [point.value for point in found]
-    bars_ends = [
-        end for point in found for end in (point.interval_low, point.interval_high) if end is not None
-    ]
-    low, high = find_range(centres, bars_ends)
+        # Apart, so that bars of one bin do not hide each other.
+        shift = APART * width * (models.index(key) - (len(models) - 1) / 2)
+        places = scale.inverted().transform(scale.transform(places) + shift)
+        bars = np.abs(
+            [[getattr(each, f"interval_{end}") for each in points] for end in ("low", "high")] - values
+        )
+        axes.errorbar(places, values, bars, **drawn[key].options, **BARS)
+    ends = [end for point in found for end in (point.interval_low, point.interval_high) if end is not None]
+    low, high = find_range([point.value for point in found], ends)
     room = 0.06 * (high - low) or 1.0
     axes.set_ylim(low - room, high + room)
-    axes.set_xlabel(f"{by} of the test examples")
+    axes.set_xlabel(f"{by} of the test examples, bin by bin")
     axes.set_ylabel(format_axis_label(found[0].unit))
     thin_lines(figure, len(lines))
     return figure

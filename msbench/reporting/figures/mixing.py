@@ -5,8 +5,9 @@
     <run folder>/mixing/*.json -> Distances -> choose_measurements -> collect_layers -> draw_layers
     documents of ``msbench mixing`` -> draw_by_layer / draw_by_distance
 
-Distances are comparable only if measured in the same way, so a report draws one set of options and names it.
-Its bars are over seeds; those of ``msbench mixing`` are over all rows of all seeds.
+Distances are comparable only if measured in the same way, so a report draws one set of options and names it:
+trained models next to the same before training, and the number that the paper reports. Its bars are over
+seeds; those of ``msbench mixing`` are over all rows of all seeds.
 """
 
 import json
@@ -23,6 +24,8 @@ from matplotlib.ticker import MaxNLocator
 from msbench.reporting.figures.series import Series, clean, group
 from msbench.reporting.figures.style import (
     BARS,
+    GROUND,
+    INK,
     STEPS,
     Format,
     SeriesStyle,
@@ -35,6 +38,7 @@ from msbench.reporting.figures.style import (
     scale_axis,
     thin_lines,
 )
+from msbench.reporting.tables.ranking import parse_reported
 from msbench.results.mixing_documents import Distances, MixingDocument
 from msbench.stats.summary import compute_sd
 
@@ -46,6 +50,7 @@ DOCUMENT_SIZE = (5.5, 3.4)
 class LayerPoint:
     """One layer of one run, in tokens, or the mean over the seeds of a model where it has several.
 
+    A reported number is of all layers, so its `layer` is None, and is shown next to those of a model.
     `distance` is None where no gradient reached the layer, and a layer that any seed lacks has no mean.
     `sd` is over the `n` values that the measurement averaged for a run, and over the seeds for their mean.
     """
@@ -55,10 +60,10 @@ class LayerPoint:
     label: str
     name: str
     model: str
-    kind: Literal["seed", "mean"]
+    kind: Literal["seed", "mean", "reported"]
     run_id: str
     seed: int | None
-    layer: int
+    layer: int | None
     distance: float | None
     sd: float | None
     n: int | None
@@ -68,10 +73,11 @@ class LayerPoint:
 
 def choose_measurements(
     documents: Mapping[str, Sequence[Distances]],
-) -> tuple[dict[str, Distances], tuple[str, ...]]:
-    """Return the newest measurement of each run with one set of options, and notes on those left out.
+) -> tuple[dict[str, list[Distances]], tuple[str, ...]]:
+    """Return the newest measurements of each run with one set of options, and notes on those left out.
 
-    Trained models are preferred to untrained, default options to others, then options that most runs have.
+    They are of the trained model, then of the untrained. Options with which trained models were measured are
+    preferred to others, then default options, then those that most runs have.
     """
     by_way = group((_get_way(each), each) for of_run in documents.values() for each in of_run)
     if not by_way:
@@ -79,12 +85,15 @@ def choose_measurements(
     best = min(
         by_way, key=lambda way: (not way[0], not by_way[way][0].default_options, -len(by_way[way]), way[1])
     )
+    # Of measurements in one way the last remains, which is the newest.
+    newest = {run_id: {_get_way(each): each for each in of_run} for run_id, of_run in documents.items()}
+    ways = dict.fromkeys((best, (False, best[1])))
     kept = {
-        run_id: match
-        for run_id, of_run in documents.items()
-        if (match := next((each for each in reversed(of_run) if _get_way(each) == best), None))
+        run_id: found
+        for run_id, of_run in newest.items()
+        if (found := [of_run[way] for way in ways if way in of_run])
     }
-    others = sum(map(len, documents.values())) - len(kept)
+    others = sum(map(len, documents.values())) - sum(map(len, kept.values()))
     notes = [f"{others} measured in another way left out"] if others else []
     if not by_way[best][0].default_options:
         options = json.dumps(dict(by_way[best][0].options), sort_keys=True)
@@ -99,17 +108,30 @@ def _get_way(measured: Distances) -> tuple[bool, str]:
     return measured.trained, measured.options_digest
 
 
-def collect_layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[LayerPoint, ...]:
-    """Return a row per layer of every run, then a row per layer of the mean of a model with several."""
+def collect_layers(
+    series: Iterable[Series], documents: Mapping[str, Sequence[Distances]]
+) -> tuple[LayerPoint, ...]:
+    """Return a row per layer of every run, then a row per layer of the mean of a model with several.
+
+    Those of trained models are followed by those of untrained, and by the reported number.
+    """
     found: list[LayerPoint] = []
     for each in series:
-        runs = [
-            _list_layers(each, record.run_id, record.seed, documents[record.run_id])
-            for record in each.runs
-            if record.run_id in documents
-        ]
-        found += [layer for run in runs for layer in run]
-        found += _average_seeds(runs)
+        layers: list[LayerPoint] = []
+        for trained in (True, False):
+            runs = [
+                _list_layers(each, record.run_id, record.seed, document)
+                for record in each.runs
+                for document in documents.get(record.run_id, ())
+                if document.trained is trained
+            ]
+            layers += [layer for run in runs for layer in run]
+            layers += _average_seeds(runs)
+        reported = parse_reported(each.cell.reported) if each.column.source == "mixing" else None
+        found += layers
+        if layers and reported is not None:
+            run = replace(layers[0], kind="reported", run_id="", seed=None, layer=None, trained=True)
+            found.append(replace(run, distance=reported, sd=None, n=None))
     return tuple(found)
 
 
@@ -137,11 +159,30 @@ def _average_seeds(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
 
 
 def draw_layers(found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) -> Figure:
-    """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean."""
-    figure, panels = make_task_panels(found, styles)
+    """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean.
+
+    Lines of untrained models are dashed, with hollow markers, and a diamond at the edge is a reported number.
+    """
+    untrained = {name: replace(style, line="--") for name, style in styles.items()}
+    keys = {
+        "untrained": (SeriesStyle("untrained", INK, "", "--"), any(not each.trained for each in found)),
+        "reported": (SeriesStyle("reported", INK, "D", ""), any(each.kind == "reported" for each in found)),
+    }
+    figure, panels = make_task_panels(found, styles, more=[style for style, used in keys.values() if used])
     for axes, layers in panels:
-        draw_runs(axes, layers, styles, "layer", "distance")
+        lines = [each for each in layers if each.kind != "reported"]
+        draw_runs(axes, [each for each in lines if not each.trained], untrained, "layer", "distance")
+        for line in axes.get_lines():
+            line.set(markerfacecolor=GROUND, markeredgewidth=1.0)
+        draw_runs(axes, [each for each in lines if each.trained], styles, "layer", "distance")
         axes.margins(x=0.1)
+        edge = axes.get_yaxis_transform()
+        for mark in layers:
+            if mark.kind == "reported" and mark.distance is not None:
+                colour = styles[mark.name].colour
+                axes.plot(
+                    1.0, mark.distance, "D", color=colour, transform=edge, clip_on=False, gid="reported"
+                )
         scale_axis(axes, [each.distance for each in layers if each.distance is not None], which="y", ratio=30)
         if axes.get_yscale() == "linear":
             axes.set_ylim(bottom=0)

@@ -169,19 +169,21 @@ def make_task_panels(
     *,
     lines: bool = True,
     legend: bool = True,
+    more: Sequence[SeriesStyle] = (),
     wide: bool = False,
     sizes: Sequence[tuple[int, int, float]] = ((0, 2, 2.1),),
 ) -> tuple[Figure, list[tuple[Axes, list[Point]]]]:
     """Make a figure with a titled panel per task; return it, and each panel with its points.
 
-    `found` are rows with `task`, `label` and `name`. For more panels than the first number of one of `sizes`
-    there are so many per row, of this height in inches.
+    `found` are rows with `task`, `label` and `name`; `more` follow these names in the legend. For more panels
+    than the first number of one of `sizes` there are so many per row, of this height in inches.
     """
     points: Sequence[Any] = found
     tasks = group(((point.task, point.label, getattr(point, "unit", "")), point) for point in points)
     entries = [styles[name] for name in dict.fromkeys(point.name for point in points) if legend]
     if not lines:
         entries = [replace(style, line="") for style in entries]
+    entries += more
     columns, height = next((columns, height) for more, columns, height in sizes if len(tasks) > more)
     figure, axes = make_panels(len(tasks), entries, columns, height=height, wide=wide)
     for panel, (_, label, _) in zip(axes, tasks, strict=True):

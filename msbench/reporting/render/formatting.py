@@ -66,7 +66,8 @@ IMPLIED_BY_STATUS: tuple[Verdict, ...] = ("missing", "diverged")
 class FormattedNumber:
     """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks.
 
-    `interval` is that of the value, such as 51.3–57.1, where it is shown instead of the sd. `verdict` is None where none was requested or the value implies it.
+    `interval` is that of the value, such as 51.3–57.1, where it is shown instead of the sd. `verdict` is None
+    where none was requested or the value implies it.
     """
 
     value: str
@@ -96,16 +97,16 @@ def format_measured(cell: Cell, column: Column) -> FormattedNumber:
     if cell.measured is None:
         shown = None if verdict in IMPLIED_BY_STATUS else verdict
         return FormattedNumber(STATUS[cell.status], verdict=shown)
-    unit, low, high = UNITS[column.unit], *(cell.interval or (None, None))
-    half = cell.sd if low is None or high is None else (high - low) / 2
-    value, sd = unit.format_mean(cell.measured, half)
+    unit, ends = UNITS[column.unit], cell.interval
+    spread = (ends[1] - ends[0]) / 2 if ends else cell.sd
+    value, sd = unit.format_mean(cell.measured, spread)
     count = f"({cell.n}/{cell.n_planned})" if cell.n < cell.n_planned else ""
     number = FormattedNumber(value, sd, count, best=cell.best, verdict=verdict)
-    if low is None or high is None:
+    if ends is None:
         return number
-    ends = [unit.format_mean(end, half)[0] for end in (low, high)]
+    texts = [unit.format_mean(end, spread)[0] for end in ends]
     # A dash between signed numbers would be read as another sign.
-    return replace(number, sd="", interval=(" to " if unit.signed else "–").join(ends))
+    return replace(number, sd="", interval=(" to " if unit.signed else "–").join(texts))
 
 
 def list_footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:

@@ -37,7 +37,11 @@ MOST_BINS = 12
 """With more distinct values than these the bins are quarters of the examples."""
 MAJORITY = "majority of the bin"
 CHANGE = "last - first"
-INTERVALS = "the 95 % interval is of the mean over seeds (Student's t), or of a single seed over the examples (Wilson)"
+NOTES = (
+    "95 % intervals are of the mean over seeds (Student's t), or of a single seed over the examples (Wilson)",
+    f"{CHANGE}: the change from the first bin to the last, paired within each seed, with the interval of its"
+    " mean over seeds; one seed has none",
+)
 
 
 @dataclass
@@ -70,16 +74,22 @@ class TaskAnswers:
             return f"all test examples have {name} {values[0]}" if len(values) == 1 else ""
         if self.properties:
             return f"its test examples have no {name}, only {', '.join(self.properties)}"
-        return "; ".join([*self.problems, *self.describe_old(name)])
+        return "; ".join(self.describe_left_out(name))
 
-    def describe_old(self, name: str) -> list[str]:
-        """Return a line on the runs whose files lack the property; none if all have it."""
+    def describe_left_out(self, name: str) -> list[str]:
+        """Return a line on the runs whose files lack the property, and one on files that cannot be used."""
         old = [self.runs[run_id] for run_id, names in self.names.items() if name not in names]
         suites = " ".join(dict.fromkeys(record.suite for record in old))
-        return [
-            f"{format_count(len(old), 'run')} of an earlier version without {name} of the test examples left"
-            f" out: train again with 'msbench run {suites} --fresh'"
-        ] * bool(old)
+        lines = []
+        if old:
+            count = (
+                f"{format_count(len(old), 'run')} of an earlier version, without {name} of the test examples,"
+            )
+            lines.append(f"{count} left out: train again with 'msbench run {suites} --fresh'")
+        if self.problems:
+            first = "; the first: " if len(self.problems) > 1 else ": "
+            lines.append(f"{format_count(len(self.problems), 'run')} left out{first}{self.problems[0]}")
+        return lines
 
 
 def add_breakdowns(report: Report, name: str, warn: Callable[[str], None]) -> Report:
@@ -100,17 +110,18 @@ def add_breakdowns(report: Report, name: str, warn: Callable[[str], None]) -> Re
     if known and name not in known:
         raise UnknownName("property of the test examples", name, known, "--by")
     lines = [f"no table by {name} of {', '.join(places)}: {reason}" for reason, places in absent.items()]
+    if not found and known:
+        raise ConfigError(f"--by {name}: {'; '.join(lines)}")
     if not found:
-        if known or not any("of an earlier version" in line for line in lines):
-            raise ConfigError("; ".join(lines) or f"--by {name}: no finished run of a task with accuracy")
-        raise Undecided("; ".join(lines))
+        nothing = "no run of these tables is finished; --modified shows runs under overrides"
+        raise Undecided(f"--by {name}: {'; '.join(lines) or nothing}")
     for line in lines:
         warn(line)
     return replace(report, tables=(*report.tables, *found))
 
 
 def list_breakdowns(report: Report, names: Sequence[str]) -> Iterator[tuple[Table, Table]]:
-    """Yield each table of the report with its tables by those of these properties that divide its examples."""
+    """Yield each table of the report with its tables by those of these properties that differ in its task."""
     for table, index, answers in _read_tables(report):
         for name in names:
             if not answers.explain_absence(name):
@@ -188,22 +199,20 @@ def _make_table(table: Table, index: int, name: str, answers: TaskAnswers) -> Ta
     ]
     planned = [row for row in rows if row.group != MODIFIED_GROUP]
     several = sum(each.source == "run" for each in table.columns) > 1
-    how = "each value is a bin" if len(np.unique(values)) == len(bins) else "quarters of the test examples"
+    apart = all(each.low == each.high for each in bins)
+    how = f"Test examples {'of each value' if apart else 'in quarters'}"
     return Table(
         id=f"{table.id}{f'-{column.task}' if several else ''}-by-{name}",
         title=f"{table.title}: accuracy by {name}{f', {column.task}' if several else ''}",
-        caption=f"Accuracy on the test split by {name} of the examples: {how}."
-        f" Protocol: {PROTOCOLS[table.protocol]}. Unit: {UNITS['percent'].words}; {INTERVALS}. {CHANGE}:"
-        " points from the first bin to the last, the mean over seeds of their own, with the interval of this"
-        " mean; one seed has none. Test examples:"
-        f" {', '.join(f'{each.n} of {each.label}' for each in bins)}.",
+        caption=f"{how}: {', '.join(f'{each.n} with {name} {each.label}' for each in bins)}."
+        f" Protocol: {PROTOCOLS[table.protocol]}. Unit: {UNITS['percent'].words} of the test split.",
         columns=tuple(columns),
         rows=(
             *mark_best(planned, columns),
             _count_majority(bins, places, answers),
             *(row for row in rows if row.group == MODIFIED_GROUP),
         ),
-        notes=(*answers.problems, *answers.describe_old(name)),
+        notes=(*answers.describe_left_out(name), *NOTES),
         protocol=table.protocol,
         by=name,
     )
@@ -212,16 +221,14 @@ def _make_table(table: Table, index: int, name: str, answers: TaskAnswers) -> Ta
 def _measure_row(
     whole: Cell, bins: Sequence[Bin], shares: Mapping[str, Sequence[float]], runs: Mapping[str, RunRecord]
 ) -> tuple[Cell, ...]:
-    """Return the cells of a row, from the cell of the whole test split and shares of correct answers by run."""
+    """Return the cells of a row: `whole` is that of all examples, `shares` has the accuracies by run."""
     ids = tuple(run_id for run_id in whole.run_ids if run_id in shares)
-    evidence = replace(
-        whole.evidence or Evidence(UNITS["percent"].metric, (), (), whole.n_planned),
-        seeds=tuple(runs[run_id].seed for run_id in ids),
-        rules={},
-        chance=None,
+    assert whole.evidence is not None, "a measured cell has evidence"
+    seeds = tuple(runs[run_id].seed for run_id in ids)
+    evidence = replace(whole.evidence, seeds=seeds, rules={}, chance=None)
+    blank = Cell(
+        n=len(ids), n_planned=whole.n_planned, status="measured", run_ids=ids, unlisted=whole.unlisted
     )
-    blank = replace(whole, run_ids=ids, n=len(ids), notes=(), reported="", reported_sd="", reported_notes=())
-    blank = replace(blank, best=False, judgement=None, comparison=None)
     cells = []
     for at, each in enumerate(bins):
         values = tuple(shares[run_id][at] for run_id in ids)
@@ -236,12 +243,13 @@ def _measure_row(
 def _fill_cell(blank: Cell, evidence: Evidence, interval: Interval | None, least: float) -> Cell:
     """Return a cell in percent or points; its interval is cut at what is possible, `least` to 1."""
     sd = compute_sd(evidence.values)
+    ends = (100 * max(interval.low, least), 100 * min(interval.high, 1.0)) if interval else None
     return replace(
         blank,
         measured=100 * statistics.fmean(evidence.values),
         sd=None if sd is None else 100 * sd,
         evidence=evidence,
-        interval=interval and (100 * max(interval.low, least), 100 * min(interval.high, 1.0)),
+        interval=ends,
     )
 
 

@@ -14,8 +14,8 @@ CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
 ]
 Source = Literal["run", "mixing", "average", "bin"]
-"""The content of a column: results of runs, their mean mixing distances, an average of tasks, or results on the
-examples of a bin (or of the last bin less those of the first)."""
+"""The content of a column: results of runs, their mean mixing distances, an average of tasks, or results on
+the examples of a bin (or those of the last bin less those of the first)."""
 Place = tuple[str, str]
 """Suite and task."""
 

@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from figure_values import cell, points_of, record, series_in, table
+from figure_values import cell, column, points_of, record, series_in, table
 
 from msbench.reporting.figures.mixing import choose_measurements, collect_layers, draw_layers
 from msbench.reporting.figures.style import apply_style, assign_styles
+from msbench.reporting.tables.cells import Cell
 from msbench.results.mixing_documents import Distances, LayerDistances
 
 DEFAULT = '{"entries": "l1"}'
@@ -33,7 +34,7 @@ def document(
 
 
 def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
-    kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0, 9.0), "c": document(4.0, None)}
+    kept = {"a": [document(1.0, 3.0)], "b": [document(2.0, 5.0, 9.0)], "c": [document(4.0, None)]}
     rows = collect_layers(series_in(TABLE, RUNS), kept)
     assert [(row.name, row.kind, row.run_id, row.layer, row.distance, row.n) for row in rows] == [
         *(("Mamba", "seed", "a", 1, 1.0, 4), ("Mamba", "seed", "a", 2, 3.0, 4)),
@@ -49,7 +50,7 @@ def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
 
 
 def test_the_picture_holds_the_rows() -> None:
-    kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0), "c": document(4.0, None, 6.0)}
+    kept = {"a": [document(1.0, 3.0)], "b": [document(2.0, 5.0)], "c": [document(4.0, None, 6.0)]}
     rows = collect_layers(series_in(TABLE, RUNS), kept)
     with apply_style():
         [axes] = draw_layers(rows, assign_styles(row.name for row in rows)).axes
@@ -70,13 +71,46 @@ def test_only_what_was_measured_in_one_way_is_compared() -> None:
         "c": [document(9.0, options=other, default=False)],
     }
     kept, notes = choose_measurements(documents)
-    assert {run: each.layers[0].mean for run, each in kept.items()} == {"a": 1.0, "b": 2.0}
-    assert notes == ("3 measured in another way left out",)
+    assert {run: [each.layers[0].mean for each in found] for run, found in kept.items()} == {
+        "a": [1.0, 8.0],
+        "b": [2.0],
+    }
+    assert notes == ("2 measured in another way left out",)
 
 
 def test_of_a_run_measured_twice_in_one_way_the_newer_is_drawn() -> None:
     kept, _ = choose_measurements({"a": [document(1.0), document(2.0)]})
-    assert kept["a"].layers[0].mean == 2.0
+    assert [each.layers[0].mean for each in kept["a"]] == [2.0]
+
+
+def test_untrained_models_and_the_reported_number_are_drawn_next_to_trained_ones() -> None:
+    distances = column("listops", "Mixing", "tokens", source="mixing")
+    of = table(
+        {"Mamba": [cell("a", "b", reported="6.5")], "Reported only": [Cell(reported="9")]}, [distances]
+    )
+    kept = {
+        "a": [document(1.0, 3.0), document(8.0, 6.0, trained=False)],
+        "b": [document(2.0, 5.0), document(6.0, 6.0, trained=False)],
+    }
+    rows = collect_layers(series_in(of, RUNS), kept)
+    means = [(row.trained, row.layer, row.distance) for row in rows if row.kind == "mean"]
+    assert means == [(True, 1, 1.5), (True, 2, 4.0), (False, 1, 7.0), (False, 2, 6.0)]
+    [mark] = [row for row in rows if row.kind == "reported"]
+    assert (mark.name, mark.layer, mark.distance, mark.n) == ("Mamba", None, 6.5, None)
+    with apply_style():
+        figure = draw_layers(rows, assign_styles(row.name for row in rows))
+    [axes] = figure.axes
+    dashed, solid = (line for line in axes.get_lines() if line.get_gid() == "mean-")
+    assert points_of(dashed) == [(1, 7.0), (2, 6.0)]
+    assert (dashed.get_linestyle(), dashed.get_markerfacecolor()) == ("--", "#ffffff")
+    assert points_of(solid) == [(1, 1.5), (2, 4.0)]
+    assert solid.get_linestyle() == "-"
+    [diamond] = [line for line in axes.get_lines() if line.get_gid() == "reported"]
+    assert points_of(diamond) == [(1.0, 6.5)]
+    low, high = axes.get_ylim()
+    assert low <= 6.5 <= high
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Mamba", "untrained", "reported"]
 
 
 def test_other_options_are_in_the_notes() -> None:
