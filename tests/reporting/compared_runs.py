@@ -1,5 +1,6 @@
 """Finished runs on disk with the predictions that they were scored on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,15 @@ def scored(n: int, skill: float, seed: int) -> Predictions:
     return Predictions((skill * labels + noise).astype(np.float32), labels)
 
 
-def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **changes: Any) -> FoundRun:
-    """Write the run of `model` that gave these predictions, as a run would."""
+def kept(
+    results: Path,
+    model: str,
+    predictions: Predictions,
+    seed: int = 0,
+    properties: Mapping[str, NDArray[np.int64]] | None = None,
+    **changes: Any,
+) -> FoundRun:
+    """Write the run of `model` that gave these predictions, as a run would; by default of an old version."""
     values: dict[str, Any] = {"test_accuracy": predictions.accuracy}
     if predictions.multi_label:
         changes = {"metric": "macro-auroc", **changes}
@@ -41,7 +49,7 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     record = run(PlannedRun("listops", model, seed), **fields)
     folder = results / record.suite / record.task / record.model / record.run_id
     write_record(folder, record)
-    write_answers(folder / "predictions.parquet", predictions, record.run_id)
+    write_answers(folder / "predictions.parquet", predictions, record.run_id, properties)
     return FoundRun(record, folder)
 
 

@@ -62,7 +62,7 @@ class TaskAnswers:
     def add(self, run_id: str, labels: NDArray[np.int64], correct: NDArray[np.bool_]) -> None:
         """Add the answers of a run; raises DataError where they are to other examples."""
         if self.labels is not None and not np.array_equal(self.labels, labels):
-            raise DataError(f"run {run_id}: its test examples are not those of the other runs; left out")
+            raise DataError(f"run {run_id}: its test examples are not those of the other runs")
         self.labels, self.correct[run_id] = labels, correct
 
     def explain_absence(self, name: str) -> str:
@@ -195,7 +195,7 @@ def _make_table(table: Table, index: int, name: str, answers: TaskAnswers) -> Ta
     rows = [
         Row(row.name, row.group, row.model, _measure_row(row.cells[index], bins, shares, answers.runs))
         for row in table.rows
-        if set(row.cells[index].run_ids) & set(shares)
+        if row.cells[index].status == "measured" and set(row.cells[index].run_ids) & set(shares)
     ]
     planned = [row for row in rows if row.group != MODIFIED_GROUP]
     several = sum(each.source == "run" for each in table.columns) > 1
