@@ -74,7 +74,7 @@ def test_numbers_are_aligned_at_the_point() -> None:
     table = Table("t", "t", "", (Column("a", "a"),), tuple(Row(v, "", "", (Cell(v),)) for v in values))
     source = render_fragment(table)
     assert r"\begin{tabular}{lr@{}lr@{}l}" in source
-    starts = ("59.59 & 59 & .59 & --", "8 & 8 &  & --", "-0.5 & -0 & .5 & --", "100.25 & 100 & .25 & --")
+    starts = ("59.59 & 59 & .59 & --", "8 & 8 &  & --", "-0.5 & $-$0 & .5 & --", "100.25 & 100 & .25 & --")
     for row, start in zip(rows_of(source), starts, strict=True):
         assert row.startswith(start)
 
