@@ -19,8 +19,8 @@ from msbench.reporting.figures.style import (
 )
 from msbench.reporting.tables.ranking import find_range
 
-APART = 0.012
-"""Distance of the bars of two models at one place, as a share of the axis."""
+APART, WIDEST = 0.012, 0.05
+"""Shares of the axis: the distance of the bars of two models in a bin, and the most of those of all."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def draw_points(found: Sequence[BinPoint], styles: Mapping[str, SeriesStyle]) ->
             axes.plot(places, values, **drawn[key].options, zorder=1)
             continue
         # Apart, so that bars of one bin do not hide each other.
-        shift = APART * width * (models.index(key) - (len(models) - 1) / 2)
+        apart = width * min(APART, WIDEST / len(models))
+        shift = apart * (models.index(key) - (len(models) - 1) / 2)
         places = scale.inverted().transform(scale.transform(places) + shift)
         bars = np.abs(
             [[getattr(each, f"interval_{end}") for each in points] for end in ("low", "high")] - values
