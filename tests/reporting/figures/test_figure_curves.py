@@ -11,14 +11,14 @@ from msbench.reporting.figures.curves import CurvePoint, collect_points, describ
 from msbench.reporting.figures.style import apply_style, assign_styles
 
 LOGS = {
-    "a": [{"epoch": "0", "step": "10", "train_loss": "2.0", "validation_accuracy": "0.25"}],
+    "a": [{"epoch": "1", "step": "10", "train_loss": "2.0", "validation_accuracy": "0.25"}],
     "b": [
-        {"epoch": "0", "step": "10", "train_loss": "1.0", "validation_accuracy": "0.75"},
-        {"epoch": "1", "step": "20", "train_loss": "nan", "validation_accuracy": "0.5"},
+        {"epoch": "1", "step": "10", "train_loss": "1.0", "validation_accuracy": "0.75"},
+        {"epoch": "2", "step": "20", "train_loss": "nan", "validation_accuracy": "0.5"},
     ],
     "c": [
-        {"epoch": "0", "step": "10", "train_loss": "3.0", "validation_accuracy": "0.125"},
-        {"epoch": "1", "step": "20", "train_loss": "inf", "validation_accuracy": "0.0625"},
+        {"epoch": "1", "step": "10", "train_loss": "3.0", "validation_accuracy": "0.125"},
+        {"epoch": "2", "step": "20", "train_loss": "inf", "validation_accuracy": "0.0625"},
     ],
 }
 NAMES_OF_ROWS = ("epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy")
@@ -54,7 +54,7 @@ def test_a_point_for_every_epoch_and_for_the_mean_of_finished_seeds() -> None:
 
 def test_the_metric_is_that_of_the_column() -> None:
     assert found(unit="auroc") == ()
-    auroc = {"a": [{"epoch": "0", "step": "5", "train_loss": "2.0", "validation_macro_auroc": "0.9"}]}
+    auroc = {"a": [{"epoch": "1", "step": "5", "train_loss": "2.0", "validation_macro_auroc": "0.9"}]}
     series = series_in(table({"Mamba": [cell("a")]}, [column("listops", "All", "auroc")]), RUNS)
     assert [each.validation for each in collect_points(series, auroc)] == [0.9]
     tokens = series_in(table({"Mamba": [cell("a")]}, [column("listops", "All", "tokens")]), RUNS)
@@ -99,9 +99,9 @@ def test_a_single_epoch_is_marked_as_a_whole_number() -> None:
 def test_one_epoch_is_a_curve_of_its_rows() -> None:
     logs = {
         name: rows_of(
-            ("0", "5", loss, "0.25", "", ""),
-            ("0", "10", "1.0", "0.5", "", ""),
-            ("0", "10", "9", "0.3", "0.9", "0.6"),
+            ("1", "5", loss, "0.25", "", ""),
+            ("1", "10", "1.0", "0.5", "", ""),
+            ("1", "10", "9", "0.3", "0.9", "0.6"),
         )
         for name, loss in (("a", "2.0"), ("b", "3.0"))
     }
@@ -122,8 +122,8 @@ def test_one_epoch_is_a_curve_of_its_rows() -> None:
 
 def test_seeds_are_averaged_at_the_steps_that_all_have() -> None:
     logs = {
-        "a": rows_of(("0", "5", "2.0", "0.5", "", ""), ("0", "10", "1.0", "0.5", "0.9", "0.5")),
-        "b": rows_of(("0", "4", "2.0", "0.5", "", ""), ("0", "10", "1.0", "0.5", "0.9", "0.7")),
+        "a": rows_of(("1", "5", "2.0", "0.5", "", ""), ("1", "10", "1.0", "0.5", "0.9", "0.5")),
+        "b": rows_of(("1", "4", "2.0", "0.5", "", ""), ("1", "10", "1.0", "0.5", "0.9", "0.7")),
     }
     rows = collect_points(series_in(table({"Mamba": [cell("a", "b")]}), RUNS), logs)
     assert [(row.step, row.validation) for row in rows if row.kind == "mean"] == [(10, 60.0)]
@@ -132,10 +132,10 @@ def test_seeds_are_averaged_at_the_steps_that_all_have() -> None:
 def test_a_seed_that_learned_nothing_does_not_flatten_the_axis() -> None:
     names = [f"s{seed}" for seed in range(9)]
     logs = {
-        name: rows_of(("0", "5", "1.5", "0", "1", f"0.8{at}"), ("1", "10", "1.0", "0", "1", f"0.9{at}"))
+        name: rows_of(("1", "5", "1.5", "0", "1", f"0.8{at}"), ("2", "10", "1.0", "0", "1", f"0.9{at}"))
         for at, name in enumerate(names)
     }
-    logs["s8"] = rows_of(("0", "5", "1.5", "0", "1", "0.1"), ("1", "10", "900", "0", "1", "0.1"))
+    logs["s8"] = rows_of(("1", "5", "1.5", "0", "1", "0.1"), ("2", "10", "900", "0", "1", "0.1"))
     runs = [record(name, seed=at) for at, name in enumerate(names)]
     rows = collect_points(series_in(table({"Mamba": [cell(*names)]}), runs), logs)
     with apply_style():
@@ -152,7 +152,7 @@ def test_a_seed_that_learned_nothing_does_not_flatten_the_axis() -> None:
 
 
 def test_a_run_that_failed_within_its_first_epoch_has_a_curve() -> None:
-    logs = {"c": rows_of(("0", "1", "2.0", "0.5", "", ""), ("0", "2", "7.0", "0.5", "", ""))}
+    logs = {"c": rows_of(("1", "1", "2.0", "0.5", "", ""), ("1", "2", "7.0", "0.5", "", ""))}
     rows = collect_points(series_in(table({"Mamba": [cell("c")]}), RUNS), logs)
     assert [(row.step, row.train_loss, row.status) for row in rows] == [
         (1, 2.0, "diverged"),
