@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test campaign recipes lint gpu slurm lock image clean
+.PHONY: demo test campaign recipes ceilings lint gpu slurm lock image clean
 
 $(STAMP): pyproject.toml $(wildcard msbench/*/native/* msbench/*/*/native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,9 @@ campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whol
 
 recipes: $(STAMP)  ## two steps of every recipe of the paper's suites, at full width and depth: some minutes
 	$(BIN)/python -m pytest tests/training/test_recipe_steps.py -n 2 -m recipes
+
+ceilings: $(STAMP)  ## what every step and kernel of the suites costs on a GPU, counted without one: ten minutes
+	$(BIN)/python -m pytest tests/gpu -n 2 -m ceilings
 
 lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff format --check .

@@ -11,6 +11,8 @@ from traffic import describe_versions, read_versions
 FEWER = 0.9
 """Ratio of registers below which fewer are recorded on purpose."""
 WIDE, WIDE_ON = "lra/image/mamba", 90
+LEADING, LEADING_ON = "listops/listops/msssm-s6", 90
+"""The cell that launches every kernel, and the GPU that it is compiled for in an ordinary run."""
 UPDATE = "`python tests/gpu/kernels.py --update` records what is compiled now"
 
 
@@ -38,10 +40,20 @@ def test_no_kernel_spills() -> None:
     assert [x for x in found if x.stack] == []
 
 
+def test_leading_kernels_take_what_is_recorded(null_gpu: NullGpu) -> None:
+    check_kernels(null_gpu, LEADING_ON, [LEADING])
+
+
+@pytest.mark.ceilings
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_kernels_take_what_is_recorded(null_gpu: NullGpu, capability: int) -> None:
     # A cell at the largest width takes as long to compile as the others together: one GPU has to do.
     cells = CELLS if capability == WIDE_ON else [cell for cell in CELLS if cell != WIDE]
+    check_kernels(null_gpu, capability, cells)
+
+
+def check_kernels(null_gpu: NullGpu, capability: int, cells: Sequence[str]) -> None:
+    """Check that the kernels of these cells compile, and take what is recorded."""
     lines = null_gpu.run("kernels.py", *cells, timeout=1800, capability=capability)
     found = [KernelResources(**x) for x in lines]
     assert {x.cell for x in found} == set(cells)
