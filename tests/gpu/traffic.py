@@ -74,7 +74,7 @@ LEADING = (
     "listops/listops/cdil",  # PyTorch's convolutions
     "listops/listops/local-attention",
 )
-"""Cells that stand for all others in an ordinary run of the tests: one of each kind of data and of operation."""
+"""Cells that stand for all others in an ordinary run of the tests: of each kind of data and of operation."""
 WARM, COUNTED, TRAFFIC = 2, 3, 4
 """Steps: the last before counting, that whose launches and waits are counted, that whose bytes are."""
 

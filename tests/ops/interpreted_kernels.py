@@ -12,7 +12,7 @@ def prepare_interpreter(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str])
     """Make the interpreter faster for the kernels of some modules, and let it see accesses outside of arrays.
 
     It patches the language again for every call of a helper, and checks every integer for overflow: three
-    quarters of its time.
+    quarters of its time. Half of the rest is making types of blocks anew for every operation.
     """
     from triton.runtime import interpreter
 
@@ -32,10 +32,61 @@ def prepare_interpreter(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str])
     start = interpreter.GridExecutor.__call__
 
     def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
-        guard.arrays = [x for x in args if isinstance(x, Tensor)]
+        guard.spans = [find_span(x) for x in args if isinstance(x, Tensor)]
         start(self, *args, **kwargs)
 
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", guarded)
+    keep_types(monkeypatch)
+
+
+def keep_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks of one shape share all that follows from it."""
+    from triton.language import core
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter
+
+    blocks: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    shapes: dict[tuple[int, ...], tuple[Any, Any, Any]] = {}
+    numbers: dict[str, Any] = {}
+    make_block, make_tensor = core.block_type.__init__, core.tensor.__init__
+    find_number, broadcast = interpreter._get_np_dtype, TritonSemantic.broadcast_impl_value
+
+    def block_type(self: Any, element: Any, shape: Any) -> None:
+        sizes = tuple(x.value if isinstance(x, core.constexpr) else x for x in shape)
+        key = element.name, sizes
+        if key not in blocks:
+            make_block(self, element, shape)
+            if sizes in shapes:
+                self.shape = shapes[sizes][0]
+            else:
+                tensor = object.__new__(core.tensor)
+                make_tensor(tensor, None, self)
+                shapes[sizes] = self.shape, tensor.shape, tensor.numel
+            blocks[key] = dict(self.__dict__)
+        self.__dict__.update(blocks[key])
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        if not type.is_block():
+            make_tensor(self, handle, type)
+            return
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        _, self.shape, self.numel = shapes[tuple(type.shape.values)]
+
+    def get_number(type: Any) -> Any:
+        name = type.scalar.name
+        if name not in numbers:
+            numbers[name] = find_number(type)
+        return numbers[name]
+
+    def broadcast_values(self: Any, one: Any, other: Any) -> Any:
+        if one.type.is_block() and other.type.is_block() and one.type.shape is other.type.shape:
+            return one, other
+        return broadcast(self, one, other)
+
+    monkeypatch.setattr(core.block_type, "__init__", block_type)
+    monkeypatch.setattr(core.tensor, "__init__", tensor)
+    monkeypatch.setattr(interpreter, "_get_np_dtype", get_number)
+    monkeypatch.setattr(TritonSemantic, "broadcast_impl_value", broadcast_values)
 
 
 class Guard:
@@ -43,7 +94,7 @@ class Guard:
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
-        self.arrays: list[Tensor] = []
+        self.spans: list[tuple[int, int]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
@@ -61,8 +112,9 @@ class Guard:
         if touched.size == 0:
             return
         first, last = int(touched.min()), int(touched.max())
-        spans = [find_span(x) for x in self.arrays]
-        assert any(start <= first and last < end for start, end in spans), "an access outside of the arrays"
+        assert any(start <= first and last < end for start, end in self.spans), (
+            "an access outside of the arrays"
+        )
 
 
 def find_span(x: Tensor) -> tuple[int, int]:

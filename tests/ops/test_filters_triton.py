@@ -67,13 +67,14 @@ def assert_right(values: Sequence[Tensor], dilation: int = 1) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 21, SPAN - 1, SPAN, SPAN + 1, 2 * SPAN, 2 * SPAN + 5])
+@pytest.mark.parametrize("length", [1, 3, 8, 9, SPAN, SPAN + 1, 2 * SPAN + 5])
 def test_lengths(length: int) -> None:
     assert_right(arguments(1, length, 2, 3, 3))
 
 
-@pytest.mark.parametrize(("levels", "k"), [(1, 1), (2, 1), (3, 2), (3, 4), (2, 8)])
-@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("levels", "k", "biased"), [(1, 1, True), (2, 1, False), (3, 2, True), (3, 4, False), (2, 8, True)]
+)
 def test_levels_and_taps(levels: int, k: int, biased: bool) -> None:
     assert len(group_levels(levels, k)) == 1
     assert_right(arguments(1, SPAN + 6, 2, levels, k, biased=biased))
@@ -85,8 +86,14 @@ def test_levels_that_reach_far_are_computed_in_groups(levels: int, k: int, biase
     assert_right(arguments(1, 40, 2, levels, k, biased=biased))
 
 
-@pytest.mark.parametrize("length", [1, 4, SPAN, 2 * SPAN + 3])
-@pytest.mark.parametrize(("dilation", "biased"), [(1, True), (1, False), (2, True), (5, False), (100, True)])
+@pytest.mark.parametrize(
+    ("length", "dilation", "biased"),
+    [
+        *((length, 1, True) for length in (1, 4, SPAN, 2 * SPAN + 3)),
+        *((2 * SPAN + 3, *each) for each in ((1, False), (2, True), (5, False), (100, True))),
+        (4, 5, True),
+    ],
+)
 def test_convolution(length: int, dilation: int, biased: bool) -> None:
     assert_right(arguments(1, length, 3, 1, 4, sides=1, biased=biased), dilation)
 
@@ -96,7 +103,7 @@ def test_levels_with_a_dilation(dilation: int) -> None:
     assert_right(arguments(1, 40, 2, 3, 3), dilation)
 
 
-@pytest.mark.parametrize("d", [1, 31, 32, 33, 70])
+@pytest.mark.parametrize("d", [1, 32, 33])
 def test_channels_fill_blocks_with_a_rest(d: int) -> None:
     assert_right(arguments(2, 10, d, 2, 4))
 
@@ -126,8 +133,7 @@ def test_strided_gradient() -> None:
     assert all(torch.equal(one, two) for one, two in zip(dense, other, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize(("dtype", "sides"), [(torch.bfloat16, 2), (torch.float16, 1)])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype, sides: int) -> None:
     half = [x.to(dtype) for x in arguments(1, SPAN + 6, 3, 3 if sides == 2 else 1, 4, sides=sides)]
     found = results("triton", half)
@@ -233,8 +239,10 @@ class TestForced:
             convolve_silu(signal, filters_[0, 0].T)
         assert len(launched) == 3
 
-    @pytest.mark.parametrize("length", [1, SPAN - 1, 2 * SPAN + 3])
-    @pytest.mark.parametrize(("dilation", "biased"), [(1, True), (1, False), (3, True)])
+    @pytest.mark.parametrize(
+        ("length", "dilation", "biased"),
+        [(1, 1, True), (SPAN - 1, 1, False), (2 * SPAN + 3, 1, True), (2 * SPAN + 3, 3, True)],
+    )
     def test_convolution_with_silu(
         self, length: int, dilation: int, biased: bool, launched: list[int]
     ) -> None:

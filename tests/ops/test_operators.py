@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from interpreted_kernels import prepare_interpreter
 from scan_cases import arguments
 from torch import Tensor
 
@@ -16,6 +17,11 @@ from msbench.ops.scan import dispatch
 from msbench.ops.scan.dispatch import KERNELS, kernel_name, selective_scan
 from msbench.ops.scan.fused import low_rank_scan, multi_scale_scan
 
+SCAN_KERNELS = [
+    "msbench.ops.scan.triton_backward_kernels",
+    "msbench.ops.scan.triton_forward_kernels",
+    "msbench.ops.gpu.scan_packing_kernels",
+]
 HERE = [name for name in ("cpp", "torch") if not KERNELS[name].missing("cpu")]
 SOURCE = torch.Generator().manual_seed(5)
 
@@ -79,12 +85,14 @@ harness = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:Use
 
 @harness
 @pytest.mark.parametrize("kernel", [*HERE, "triton"])
-def test_operators_are_registered_rightly(kernel: str) -> None:
+def test_operators_are_registered_rightly(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := KERNELS[kernel].missing("cpu"):
         pytest.skip(reason)
+    if kernel == "triton":
+        prepare_interpreter(monkeypatch, SCAN_KERNELS)
     ops = torch.ops.msbench
     for count in (5, 7):
-        values = [x.float().requires_grad_() for x in arguments()[:count]]
+        values = [x.float().requires_grad_() for x in arguments(2, 3, 2, 2, 2)[:count]]
         missing = [None] * (7 - count)
         torch.library.opcheck(ops.selective_scan.default, (*values, *missing, kernel, True, True))
     engine = kernel if kernel in ("cpp", "torch") else "torch"

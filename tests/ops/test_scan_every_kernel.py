@@ -1,5 +1,6 @@
 """Every kernel of this machine against the loop in float64, over lengths, states and streams."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,12 @@ from msbench.ops.scan.dispatch import KERNELS, selective_scan
 from msbench.ops.scan.reference import selective_scan_reference
 
 HERE = [name for name in ("cpp", "torch") if not KERNELS[name].missing("cpu")]
-LENGTHS = [1, 2, 3, 31, 33, 100, 1000, 1025]
-STATES = [1, 16, 25, 26, 128, 256]
+SIZES = [
+    *itertools.product([1, 2, 3, 31, 33, 100], [1, 16, 25, 26, 128, 256], [1, 5]),
+    *itertools.product([1000, 1025], [1, 26], [1, 5]),
+    (1025, 256, 1),
+]
+"""Lengths, states and streams."""
 WIDTH = 17
 """One whole vector of any instruction set, and a part of one."""
 
@@ -30,9 +35,7 @@ def with_kernel(name: str, monkeypatch: pytest.MonkeyPatch, values: list[Tensor]
     return gradients(selective_scan, values, *rest)
 
 
-@pytest.mark.parametrize("m", [1, 5])
-@pytest.mark.parametrize("n", STATES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "n", "m"), SIZES)
 def test_slow_decay_and_a_loss_on_the_last_step(
     length: int, n: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,9 +48,7 @@ def test_slow_decay_and_a_loss_on_the_last_step(
         assert_close(with_kernel(name, monkeypatch, single, weight), truth, max(1e-5, length * 2**-25))
 
 
-@pytest.mark.parametrize("m", [1, 5])
-@pytest.mark.parametrize("n", STATES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "n", "m"), SIZES)
 def test_fast_decay_in_float32_and_bfloat16(
     length: int, n: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
