@@ -285,7 +285,7 @@ def draw(
     )
 
 
-@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense", "QtAgg"])
+@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense"])
 def test_no_backend_is_looked_for(backend: str, tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
     recorded(tiny, tmp_path / "results")
     done = draw(tiny_file, tmp_path / "results", tmp_path, MPLBACKEND=backend)
