@@ -119,11 +119,11 @@ def test_the_page_from_set_up_to_the_gate(monkeypatch: pytest.MonkeyPatch) -> No
     judged = CliRunner().invoke(app, ["check", SUITE])
     assert judged.exit_code in (0, 5), judged.stderr  # few examples may decide nothing
     assert all(re.search(rf"gestures +{name} +(pass|inconclusive)", judged.stdout) for name in MODELS)
-    assert "layer" in call("mixing", SUITE, "--model", "my-gru", "--quiet")
+    assert "layer" in call("mixing", SUITE, "--model", "my-gru", "--quiet", "--examples", "3")
 
     specs = resolve_specs(load_suite(SUITE), MODELS, seeds=[0])
     documents, missing_runs = measure_runs(
-        specs, MixingOptions(results=Path("results"), measure=MeasureOptions(), quiet=True)
+        specs, MixingOptions(results=Path("results"), measure=MeasureOptions(examples=3), quiet=True)
     )
     assert missing_runs == []
     assert [(each["causal"], len(each["layers"])) for each in documents] == [(True, 2), (False, 1)]

@@ -278,6 +278,19 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("r-lstm", {"segment": 9, "decoder_width": 6, **options}) for options in LOOPS),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
+AROUND_BLOCKS = {"norm", "prenorm", "final_norm", "pooling", "positions", "encoder"}
+"""Options of the one classifier that all models share."""
+
+
+def list_distinct_cases() -> list[tuple[str, dict[str, Any]]]:
+    """Return those of `CASES` that differ in the blocks themselves; of the two main models all."""
+    found: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+    for name, options in CASES:
+        main = name in ("mamba", "msssm-s6")
+        own = {key: value for key, value in options.items() if main or key not in AROUND_BLOCKS}
+        found.setdefault((name, repr(own)), (name, options))
+    return [*found.values()]
+
 
 OWN_SHORTCUTS = ("inceptiontime", "cdil", "luna-256", "mega", "r-lstm", "ckconv", "spacetime")
 """Models without the classifier's residuals."""

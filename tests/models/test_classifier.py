@@ -15,6 +15,7 @@ from model_cases import (
     case_id,
     compute_test_loss,
     layer_of,
+    list_distinct_cases,
     model_of,
     tokens,
     warmed_up,
@@ -26,6 +27,7 @@ from msbench.errors import DataError
 from msbench.training.checkpoint import Checkpoint, CheckpointFolder, get_model_tensors, load_weights, unpack
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+distinct_cases = pytest.mark.parametrize("case", list_distinct_cases(), ids=case_id)
 Case = tuple[str, dict[str, Any]]
 FULL_PRECISION = ("lstm", "r-lstm", "ckconv", *RECURRENT)
 """Networks whose only products are those of the recurrence, or of CKConv's frequencies: always in float32."""
@@ -75,7 +77,7 @@ def test_every_parameter_gets_a_finite_gradient(case: Case) -> None:
         assert bool(parameter.grad.any()), name
 
 
-@every_case
+@distinct_cases
 def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None:
     model = model_of(case[0], **case[1])
     inputs, lengths = tokens(33, 40)
@@ -123,7 +125,7 @@ def test_exponentials_are_never_in_half_precision(name: str) -> None:
     }
 
 
-@every_case
+@distinct_cases
 def test_evaluation_gives_the_same_bits_and_draws_nothing(case: Case) -> None:
     model = warmed_up(model_of(case[0], **case[1], dropout=0.1))
     batch = tokens(7, 31, 1, 12)
@@ -137,7 +139,7 @@ def test_evaluation_gives_the_same_bits_and_draws_nothing(case: Case) -> None:
     assert torch.equal(model(*batch), first)
 
 
-@every_case
+@distinct_cases
 def test_a_checkpoint_holds_all_that_a_prediction_needs(case: Case) -> None:
     """Random plans, rotations and features too: a model of another seed is then the same."""
     model, other = (model_of(case[0], seed, **case[1]) for seed in (0, 1))

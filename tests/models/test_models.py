@@ -304,39 +304,69 @@ def compute_step_bytes(name: str, config: Any, recomputed: int) -> tuple[int, in
     return end, live.peak
 
 
-@pytest.mark.parametrize("kernel", ["torch", "cpp"])
+ONE_OF_A_FAMILY = {entry.family: name for name, entry in MODELS.items()}.values()
+WITH_BATCH_NORM = sorted({*ONE_OF_A_FAMILY, "griffin", "msssm-s6", "msssm-s4"})
+"""And those of a family that differ from its last in more than numbers."""
+OTHER_NUMBERS = {
+    "mamba-2x-param",
+    "mamba-2x-state",
+    "msssm-mamba-init",
+    "s4d-inv",
+    "s4d-legs",
+    "dss-exp-no-scale",
+}
+"""Models that run the very code of another."""
+CHOICES = {
+    "msssm-gate-self-self",
+    "msssm-gate-original-self",
+    "msssm-mixer-static",
+    "msssm-mixer-softmax",
+    "hawk",
+}
+"""Models that choose among parts that others have too."""
+ON_KERNELS = ("msssm-s6", "msssm-s4", "msssm-no-ssm", "mamba", "multiresnet", "griffin", "mega", "s5", "lru")
+"""One model for each use of the C++ kernels; others are the same with and without them."""
+BEST_KERNEL = "torch" if KERNELS["cpp"].missing("cpu") else "cpp"
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in TOKEN_MODELS if name not in OTHER_NUMBERS),
+    *(
+        (name, {"bidirectional": True})
+        for name in WITH_BATCH_NORM
+        if name in TOKEN_MODELS and known(name, bidirectional=True)
+    ),
+    *(
+        ("griffin", {"layers": 3, **options})
+        for options in ({}, {"window": 60}, {"pattern": ("attention",)}, {"layers": 6, "norm": "batch"})
+    ),
+    *((name, {"causal": True}) for name in ("linear-transformer", "cosformer")),
+    *(("performer", {"features": count}) for count in (2, 256)),
+    *(("linformer", {"rank": 16, "sharing": each}) for each in ("heads", "layers")),
+    *((name, {"dropout": 0.1}) for name in ("s4", "s5", "lru", "liquid-s4")),
+    ("dss-exp", {"gate": "none", "dropout": 0.1}),
+    ("liquid-s4", {"liquid_kernel": "allcombs"}),
+    ("liquid-s4", {"liquid_kernel": "allcombs", "degree": 4, "liquid_term": "frozen"}),
+    ("liquid-s4", {"products": "shifted", "degree": 3}),
+    ("msssm-s6", {"conv_activation": "silu"}),
+    ("msssm-s6", {"mixer_channels": "per-channel"}),
+    ("msssm-s6", {"block": "glu"}),
+    ("msssm-s4", {"block": "vit"}),
+    ("msssm-s4", {"levels": 0}),
+    ("msssm-s4d", {"mixer_channels": "per-channel"}),
+    ("msssm-s4-dplr", {"decomposition": "shared-conv"}),
+    ("msssm-no-ssm", {"decomposition": "shared-conv", "mixer_channels": "per-channel"}),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "kernel"),
     [
-        *((name, {}) for name in TOKEN_MODELS),
-        *((name, {"bidirectional": True}) for name in TOKEN_MODELS if known(name, bidirectional=True)),
-        *(
-            ("griffin", {"layers": 3, **options})
-            for options in ({}, {"window": 60}, {"pattern": ("attention",)}, {"layers": 6, "norm": "batch"})
-        ),
-        *((name, {"causal": True}) for name in ("linear-transformer", "cosformer")),
-        *(("performer", {"features": count}) for count in (2, 256)),
-        *(("linformer", {"rank": 16, "sharing": each}) for each in ("heads", "layers")),
-        *((name, {"dropout": 0.1}) for name in ("s4", "s5", "lru", "liquid-s4")),
-        ("dss-exp", {"gate": "none", "dropout": 0.1}),
-        ("liquid-s4", {"liquid_kernel": "allcombs"}),
-        ("liquid-s4", {"liquid_kernel": "allcombs", "degree": 4, "liquid_term": "frozen"}),
-        ("liquid-s4", {"products": "shifted", "degree": 3}),
-        ("msssm-s6", {"conv_activation": "silu"}),
-        ("msssm-s6", {"mixer_channels": "per-channel"}),
-        ("msssm-s6", {"block": "glu"}),
-        ("msssm-s4", {"block": "vit"}),
-        ("msssm-s4", {"levels": 0}),
-        ("msssm-s4d", {"mixer_channels": "per-channel"}),
-        ("msssm-s4-dplr", {"decomposition": "shared-conv"}),
-        ("msssm-no-ssm", {"decomposition": "shared-conv", "mixer_channels": "per-channel"}),
+        *((*each, BEST_KERNEL) for each in OPTIONS),
+        *((name, {}, "torch") for name in ON_KERNELS if BEST_KERNEL != "torch"),
     ],
 )
 def test_a_trace_is_what_a_step_takes(
-    name: str, kernel: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, options: dict[str, Any], kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if reason := KERNELS[kernel].missing("cpu"):
-        pytest.skip(reason)
     monkeypatch.setenv("MSBENCH_SCAN", kernel)
     config = config_of(name, d_model=32, **known(name, state=32), **options)
     found = measure_step_memory(name, config, LONG, examples=8, length=100, device="cpu")
@@ -361,27 +391,13 @@ def test_products_grow_as_the_cost_says(name: str) -> None:
     assert counts[1] / counts[0] <= 1.05 * term(2048) / term(1024)
 
 
-ONE_OF_A_FAMILY = {entry.family: name for name, entry in MODELS.items()}.values()
-WITH_BATCH_NORM = {*ONE_OF_A_FAMILY, "griffin", "msssm-s6", "msssm-s4"}
-"""And those of a family that differ from its last in more than numbers."""
-OTHER_NUMBERS = {
-    "mamba-2x-param",
-    "mamba-2x-state",
-    "msssm-mamba-init",
-    "s4d-inv",
-    "s4d-legs",
-    "dss-exp-no-scale",
-}
-"""Models that run the very code of another."""
-
-
 # Compiling takes seconds: each code once, and both norms in some.
 @pytest.mark.parametrize(
     ("name", "norm"),
     [
         (name, "batch" if name in WITH_BATCH_NORM else "layer")
         for name in TOKEN_MODELS
-        if name not in OTHER_NUMBERS
+        if name not in OTHER_NUMBERS | CHOICES
     ],
 )
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
