@@ -68,7 +68,10 @@ def check_steps(null_gpu: NullGpu, cells: Sequence[str]) -> None:
     """Check that steps cost what is recorded, and take the memory that was estimated."""
     if (here := describe_versions()) != (recorded := read_versions(CEILINGS)):
         pytest.skip(f"recorded with {recorded}, this is {here}")
-    measured = [StepMeasurement(**each["step"]) for each in null_gpu.run("traffic.py", *cells, caching=True)]
+    measured = [
+        StepMeasurement(**each["step"])
+        for each in null_gpu.run("traffic.py", *cells, timeout=1800, caching=True)
+    ]
     ceilings = read_ceilings()
     changed = [
         f"{x.cell}: {'; '.join(found)}" for x in measured if (found := compare_steps(ceilings[x.cell], x))
@@ -95,7 +98,7 @@ def test_a_small_card_recomputes_what_it_has_to(
     null_gpu: NullGpu, gigabytes: int, cells: Sequence[str]
 ) -> None:
     """A step that takes more than the card has raises an error there."""
-    found = null_gpu.run("traffic.py", *cells, memory=gigabytes * 10**9, caching=True)
+    found = null_gpu.run("traffic.py", *cells, timeout=1800, memory=gigabytes * 10**9, caching=True)
     measured = [StepMeasurement(**each["step"]) for each in found]
     check_estimates(measured)
     whole = read_ceilings()

@@ -283,7 +283,7 @@ def measure_cells(cells: Sequence[str], *, lines: bool = False) -> Iterator[dict
     """Measure cells one after another, in the process that has the null GPU."""
     batches.AHEAD = 0  # a thread would prepare later batches now or then
     loop.SAVE_SECONDS = float("inf")  # on a slow machine a checkpoint would be due
-    run_memory.trace_memory = trace_once
+    vars(run_memory)["trace_memory"] = trace_once
     torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")  # cuBLAS keeps a workspace from now on
     with counting_triton(null_gpu.count_launch):
         for cell in cells:

@@ -198,7 +198,7 @@ def test_slices_of_a_projection_are_read_as_they_are(n: int) -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("sizes", [(3, 17, 1, 2, 2), (2, 9, 1, 2, 33)])
+@pytest.mark.parametrize("sizes", [(3, 17, 1, 2, 2), (2, 17, 1, 2, 33)])
 def test_launches_are_cut_by_spans_and_by_examples(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
