@@ -37,7 +37,9 @@ STANDING = re.compile(
     r"the paper has it (above|below) .*; here the difference is (.*? to .*?\)): .*, (p .*) \(Holm,"
     r" [^)]*\)(?:; a true difference of (\S+) would be found by 80% of such tests)?"
 )
-PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir()]
+UNDER_WAY = ("laptop-listops-long",)
+"""Suites with runs that are not in the tables yet: seeds or rates are missing."""
+PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir() and name not in UNDER_WAY]
 
 
 @cache
