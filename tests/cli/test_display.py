@@ -36,7 +36,7 @@ def test_a_log_gets_a_line_an_epoch(spec: RunSpec, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        "listops-tiny · mamba · seed 0: epoch 2/3, step 16: train loss 1.5000, accuracy 25.00%; "
+        "listops-tiny · mamba · seed 0: epoch 1/3, step 16: train loss 1.5000, accuracy 25.00%; "
         "validation 50.00%; 12,346 tokens/s\n"
     )
 

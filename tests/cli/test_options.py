@@ -28,7 +28,7 @@ from msbench.runs.launchers import RunOptions
         (
             measure.mixing,
             [MixingOptions, MeasureOptions],
-            {"measure", "trained"},
+            {"measure", "trained", "data"},
             {"csv", "figure", "out", "untrained", "model", "task", "seed"},
         ),
         (measure.bench, [BenchmarkOptions], {"size"}, set("bdlmn")),

@@ -149,7 +149,7 @@ def test_a_curve_is_that_of_the_metric(tmp_path: Path) -> None:
     found = keep(tmp_path, "0" * 12, metric="macro-auroc")
     assert read_curve(found.folder, "macro-auroc") == ([], "")
     write_curve(found, [0.25, 0.5])
-    epochs = [Epoch(0, 1.75, 2.75, 0.25), Epoch(1, 1.5, 2.5, 0.5)]
+    epochs = [Epoch(1, 1.75, 2.75, 0.25), Epoch(2, 1.5, 2.5, 0.5)]
     assert read_curve(found.folder, "macro-auroc") == (epochs, "")
 
 
