@@ -26,7 +26,7 @@ campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whol
 recipes: $(STAMP)  ## two steps of every recipe of the paper's suites, at full width and depth: some minutes
 	$(BIN)/python -m pytest tests/training/test_recipe_steps.py -n 2 -m recipes
 
-ceilings: $(STAMP)  ## what every step and kernel of the suites costs on a GPU, counted without one: ten minutes
+ceilings: $(STAMP)  ## what every step and kernel of the suites costs on a GPU, counted without one: some minutes
 	$(BIN)/python -m pytest tests/gpu -n 2 -m ceilings
 
 lint: $(STAMP)  ## format, style, types
