@@ -42,9 +42,9 @@ def build_frame(records: Iterable[RunRecord]) -> pd.DataFrame:
     """Return a row for each record, in their order.
 
     `result` is the `metric` on the test split and `validation` that of the best epoch; these, and all
-    accuracies and AUROCs, are fractions. `train_seconds` and `test_seconds` are
-    in seconds, `started` and `ended` are times in UTC. A missing number is NaN. Settings are in columns such
-    as ``train.lr``; a setting that a run does not have is missing.
+    accuracies and AUROCs, are fractions. `train_seconds` and `test_seconds` are in seconds, `started` and
+    `ended` are times in UTC. A missing number is NaN. Settings are in columns such as ``train.lr``; a setting
+    that a run does not have is missing.
     """
     rows = [_list_values(record) for record in records]
     frame = pd.DataFrame(rows, columns=list(dict.fromkeys((*COLUMNS, *(key for row in rows for key in row)))))

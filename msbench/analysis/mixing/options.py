@@ -58,8 +58,7 @@ class MeasureOptions(Config):
 
     def describe(self) -> dict[str, Any]:
         """Return the options as JSON values; `on` only where it is set."""
-        values = self.model_dump(mode="json")
-        return {name: value for name, value in values.items() if (name, value) != ("on", None)}
+        return self.model_dump(mode="json", exclude={"on"} if self.on is None else None)
 
     @property
     def is_default(self) -> bool:

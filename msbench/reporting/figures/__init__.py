@@ -215,8 +215,8 @@ WITHOUT_MODELS = tuple(name for name in KINDS if name != "initialisation")
 def make_figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[FigureFile]:
     """Return the figures of these kinds of each table, then those of the benchmarks in ``results/bench``.
 
-    A table by a property has one figure, of its own kind.
-    A model has the same style in all of them, and no two have the same `stem`.
+    A table by a property has one figure, of its own kind. A model has the same style in all of them, and no
+    two have the same `stem`.
     """
     series = [collect_series(report, table) for table in report.tables]
     styles = assign_styles(each.name for of_table in series for each in of_table if each.is_drawable)
