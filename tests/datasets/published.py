@@ -113,7 +113,14 @@ PUBLISHED = {
         generated,
         "laptop-recall",
         {"recall": (40, 10, 14)},
-        ("data.train=40", "data.validation=10", "data.test=14"),
+        (
+            "data.train=40",
+            "data.validation=10",
+            "data.test=14",
+            # Those of the suite are not those of the dataset.
+            "data.pairs=4",
+            "data.test_distances=[25, 50]",
+        ),
     ),
     "imdb": Published("imdb", imdb, "lra", {"text": (36, 4, 40)}, fetched=True),
     "aan": Published("aan", aan, "lra", {"retrieval": (2, 2, 2)}),
