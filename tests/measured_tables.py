@@ -2,6 +2,7 @@
 
 import atexit
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,11 +12,22 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
+from msbench.config.run import RunSpec
 from msbench.reporting.render.formatting import format_measured
-from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Report, Row, Table
+from msbench.reporting.tables.breakdown import add_breakdowns
+from msbench.reporting.tables.cells import (
+    MODIFIED_GROUP,
+    RULES_GROUP,
+    UNITS,
+    Column,
+    Report,
+    Row,
+    Table,
+)
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.versus import LEVEL, POWER, compare_over_seeds, compare_tables
-from msbench.results.mixing_documents import find_comparable
+from msbench.results.mixing_documents import Distances, find_comparable
+from msbench.results.record import RunRecord
 from msbench.results.reported import read_all_reported
 from msbench.runs.suite import list_suites, load_suite, resolve_specs
 from msbench.stats.difference import Difference, find_detectable_difference, holm
@@ -26,6 +38,8 @@ REPORTED = RESULTS / "reported"
 LAPTOP = [each.name for each in list_suites(REPOSITORY / "suites") if each.name.startswith("laptop-")]
 BASES = {"laptop-ptbxl": "msssm-s6"}
 """The model that others are compared with, where it is not mamba."""
+BY = {"laptop-listops-long": ("length", "reach"), "laptop-recall": ("distance",)}
+"""The properties of the test examples that accuracy is shown by."""
 SINCE = {
     "laptop-listops": (
         ("bucketing: false", "bucketing: true"),
@@ -39,9 +53,9 @@ STANDING = re.compile(
     r"the paper has it (above|below) .*; here the difference is (.*? to .*?\)): .*, (p .*) \(Holm,"
     r" [^)]*\)(?:; a true difference of (\S+) would be found by 80% of such tests)?"
 )
-UNDER_WAY = ("laptop-listops-long",)
-"""Suites with runs that are not in the tables yet: seeds or rates are missing."""
-PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir() and name not in UNDER_WAY]
+UNDER_WAY = ("listops-150",)
+"""Tasks with runs that are not in the tables yet: seeds or rates are missing."""
+PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir()]
 
 
 @cache
@@ -60,19 +74,35 @@ def suite_of(name: str) -> str:
 
 
 def read_report(name: str, **options: Any) -> Report:
-    """The report of a suite on the published results."""
-    return load_report(ReportOptions(names=[suite_of(name)], results=RESULTS, **options))
+    """The report of a suite on the published results, without the tasks that are under way."""
+    report = load_report(ReportOptions(names=[suite_of(name)], results=RESULTS, **options))
+    done = (
+        keep(table, [column for column in table.columns if column.task not in UNDER_WAY])
+        for table in report.tables
+    )
+    return replace(report, tables=tuple(table for table in done if table.columns))
+
+
+def keep(table: Table, columns: Sequence[Column]) -> Table:
+    """The table with some of its columns alone."""
+    places = [at for at, column in enumerate(table.columns) if column in columns]
+    rows = (replace(row, cells=tuple(row.cells[at] for at in places)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[at] for at in places), rows=tuple(rows))
 
 
 def blocks(name: str, base: str) -> list[str]:
-    """The tables of a suite: its models against `base`, then one of each claim that says something."""
+    """The tables of a suite: for each task its models against `base`, then each claim that says something."""
     report = compare_tables(read_report(name), base)
     own, *claims = report.tables
-    return [models(report, own, base), *(claim(each) for each in claims if each.measured)]
+    tasks = (keep(own, [column]) for column in own.columns if column.unit != "tokens")
+    return [
+        *(models(report, each, base) for each in tasks if each.measured),
+        *(claim(each) for each in claims if each.measured),
+    ]
 
 
 def models(report: Report, table: Table, base: str) -> str:
-    """Every measured row, compared with `base`, and the trivial rules."""
+    """Every measured row of the one task of a table, compared with `base`, and the trivial rules."""
     lines = []
     for row in table.rows:
         runs = report.list_runs(table, row, 0)
@@ -165,14 +195,18 @@ VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 def overview() -> str:
-    """Each claim with what the published suites say of it: Welch over seeds, Holm over the whole table."""
+    """Each claim with what the published suites say of it: Welch over seeds, Holm over the rows of a task."""
     found = {
         (number_, task, model, base): compare_over_seeds(base, *values)
         for number_, each in enumerate(CLAIMS)
         for model, base in product(each.models, each.bases)
         for task, values in seeds_of(model, base, each.is_distance)
     }
-    adjusted = holm({key: each.p_holm for key, each in found.items()})
+    adjusted = {
+        key: p
+        for task in {key[1] for key in found}
+        for key, p in holm({key: each.p_holm for key, each in found.items() if key[1] == task}).items()
+    }
     lines, said = [], set[int]()
     for key, each in found.items():
         number_, task, model, base = key
@@ -202,6 +236,8 @@ def seeds_of(model: str, base: str, is_distance: bool) -> Iterator[tuple[str, li
     for name in PUBLISHED:
         report = read_report(name)
         table = report.tables[0]
+        if table.protocol != "scaled":  # not one of the paper's tasks
+            continue
         for at, column in enumerate(table.columns):
             if (column.unit == "tokens") != is_distance:
                 continue
@@ -222,14 +258,22 @@ def seeds_of(model: str, base: str, is_distance: bool) -> Iterator[tuple[str, li
                 yield column.label.partition(":")[0], both
 
 
-def rates(name: str) -> str:
-    """Validation with seed 0 at every learning rate that was tried; the planned one is bold."""
-    planned = {
-        spec.model_name: spec.model_dump(mode="json")
-        for spec in resolve_specs(load_suite(suite_of(name)), seeds=[0])
-    }
+def rates(name: str) -> list[str]:
+    """For each task, validation with seed 0 at every learning rate that was tried; planned ones are bold."""
+    report, suite = read_report(name), load_suite(suite_of(name))
+    records = [record for group in report.records.values() for record in group]
+    tasks = [column.task for column in report.tables[0].columns if column.unit != "tokens"]
+    return [
+        rates_of_task(records, resolve_specs(suite, tasks=[task], seeds=[0]))
+        for task in tasks
+        if any(record.task == task for record in records)
+    ]
+
+
+def rates_of_task(records: Sequence[RunRecord], plan: Sequence[RunSpec]) -> str:
+    planned = {spec.model_name: spec.model_dump(mode="json") for spec in plan}
     found: dict[str, dict[float, str]] = {model: {} for model in planned}
-    for record in (each for group in read_report(name).records.values() for each in group):
+    for record in records:
         spec, mine = record.spec, planned.get(record.model)
         if mine is None or {**spec, "train": {**spec["train"], "lr": mine["train"]["lr"]}} != mine:
             continue
@@ -240,6 +284,84 @@ def rates(name: str) -> str:
         (f"`{model}`", *(found[model].get(rate, "") for rate in tried)) for model in found if found[model]
     ]
     return markdown(("model", *(f"{rate:g}" for rate in tried)), lines)
+
+
+def accuracies_by(name: str, properties: Sequence[str]) -> list[str]:
+    """For each of these properties of the test examples: accuracy in the bins, the change over them."""
+    report = read_report(name, claims=False)
+    return [
+        breakdown(table)
+        for each in properties
+        for table in add_breakdowns(report, each, print).tables
+        if table.by
+    ]
+
+
+def breakdown(table: Table) -> str:
+    """Accuracy with its interval in each bin; where each value is a bin, its mean, how far seeds reach."""
+    narrow = all(column.bin is None or column.bin.low == column.bin.high for column in table.columns)
+    lines = []
+    for row in table.rows:
+        said = map(format_measured, row.cells, table.columns)
+        cells = [
+            f"{each.value} ({each.interval})" if each.interval and not narrow else each.value for each in said
+        ]
+        last = [", ".join(farthest(table, row))] if narrow else cells[-1:]
+        lines.append((f"`{row.model}`" if row.model else row.name, *cells[:-1], *last))
+    labels = [column.label for column in table.columns]
+    head = (table.by or "", *labels[:-1], "farthest with half right, by seed" if narrow else labels[-1])
+    return markdown(head, lines)
+
+
+def farthest(table: Table, row: Row) -> Iterator[str]:
+    """Of each seed of a row, the greatest value of the property at which half of the answers are right."""
+    by_seed = zip(*(cell.evidence.values for cell in row.cells[:-1] if cell.evidence), strict=True)
+    for values in by_seed:
+        right = [
+            column.bin.high
+            for column, value in zip(table.columns, values, strict=False)
+            if column.bin and value >= 0.5
+        ]
+        yield f"{max(right):,}" if right else "none"
+
+
+def distances(name: str) -> list[str]:
+    """The mean mixing distances on the examples of other tasks, by layer: mean and deviation over seeds."""
+    report = read_report(name, claims=False)
+    found: dict[tuple[str, str, str, str], list[Distances]] = {}
+    for row in report.tables[0].rows:
+        for each in (each for run in runs_of(row) for each in report.distances.get(run, ())):
+            if "on" in each.options:
+                state = "trained" if each.trained else "untrained"
+                key = (each.options["on"], each.options["normaliser"], state, row.model)
+                found.setdefault(key, []).append(each)
+    if not found:
+        return []
+    layers = max(len(each.layers) for group in found.values() for each in group)
+    lines = [
+        (task, normaliser, state, f"`{model}`", *map(over_seeds, zip(*map(means, group), strict=True)))
+        for (task, normaliser, state, model), group in sorted(found.items())
+    ]
+    numbers = [f"layer {number}" for number in range(1, layers + 1)]
+    return [markdown(("examples of", "normaliser", "state", "model", *numbers, "all layers"), lines)]
+
+
+def runs_of(row: Row) -> list[str]:
+    """The runs behind the cells of a row, each once."""
+    return list(dict.fromkeys(run for cell in row.cells for run in cell.run_ids))
+
+
+def means(measured: Distances) -> list[float]:
+    """The distance of each layer, then that of all of them."""
+    every = [*(layer.mean for layer in measured.layers), measured.mean]
+    assert None not in every
+    return [mean for mean in every if mean is not None]
+
+
+def over_seeds(values: Sequence[float]) -> str:
+    """``26.5 ± 1.2 (3)``: mean, sample standard deviation and number of seeds."""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{spread} ({len(values)})"
 
 
 def readings(name: str, base: str) -> str:

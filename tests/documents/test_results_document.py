@@ -7,11 +7,14 @@ import pytest
 from documents import VERBS, options
 from measured_tables import (
     BASES,
+    BY,
     PUBLISHED,
     REPOSITORY,
     RESULTS,
+    accuracies_by,
     blocks,
     chosen,
+    distances,
     overview,
     rates,
     readings,
@@ -28,11 +31,11 @@ RUNS = [path.parent for name in PUBLISHED for path in sorted((RESULTS / name).gl
 
 
 def made() -> list[str]:
-    """Every table that the page has to have."""
-    tables = [
-        overview(),
-        *(block for name in PUBLISHED for block in (*blocks(name, BASES.get(name, "mamba")), rates(name))),
-    ]
+    """Every table that the page has to have, in the page's order."""
+    tables = [overview()]
+    for name in PUBLISHED:
+        tables += [*blocks(name, BASES.get(name, "mamba")), *rates(name)]
+        tables += [*accuracies_by(name, BY.get(name, ())), *distances(name)]
     tables.append(readings("laptop-listops", "msssm-s6"))
     return [*tables, chosen("laptop-listops", "msssm-s6", "model.input_conv true", "mamba")]
 
