@@ -19,7 +19,6 @@ from msbench.reporting.tables.cells import (
     MODIFIED_GROUP,
     RULES_GROUP,
     UNITS,
-    Column,
     Report,
     Row,
     Table,
@@ -31,6 +30,7 @@ from msbench.results.record import RunRecord
 from msbench.results.reported import read_all_reported
 from msbench.runs.suite import list_suites, load_suite, resolve_specs
 from msbench.stats.difference import Difference, find_detectable_difference, holm
+from msbench.stats.summary import compute_sd
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -53,8 +53,6 @@ STANDING = re.compile(
     r"the paper has it (above|below) .*; here the difference is (.*? to .*?\)): .*, (p .*) \(Holm,"
     r" [^)]*\)(?:; a true difference of (\S+) would be found by 80% of such tests)?"
 )
-UNDER_WAY = ("listops-150",)
-"""Tasks with runs that are not in the tables yet: seeds or rates are missing."""
 PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir()]
 
 
@@ -74,29 +72,24 @@ def suite_of(name: str) -> str:
 
 
 def read_report(name: str, **options: Any) -> Report:
-    """The report of a suite on the published results, without the tasks that are under way."""
-    report = load_report(ReportOptions(names=[suite_of(name)], results=RESULTS, **options))
-    done = (
-        keep(table, [column for column in table.columns if column.task not in UNDER_WAY])
-        for table in report.tables
-    )
-    return replace(report, tables=tuple(table for table in done if table.columns))
+    """The report of a suite on the published results."""
+    return load_report(ReportOptions(names=[suite_of(name)], results=RESULTS, **options))
 
 
-def keep(table: Table, columns: Sequence[Column]) -> Table:
-    """The table with some of its columns alone."""
-    places = [at for at, column in enumerate(table.columns) if column in columns]
-    rows = (replace(row, cells=tuple(row.cells[at] for at in places)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[at] for at in places), rows=tuple(rows))
+def list_tasks(table: Table) -> Iterator[Table]:
+    """Yield the table of each task alone: its column of results."""
+    for at, column in enumerate(table.columns):
+        if column.source == "run":
+            rows = tuple(replace(row, cells=(row.cells[at],)) for row in table.rows)
+            yield replace(table, columns=(column,), rows=rows)
 
 
 def blocks(name: str, base: str) -> list[str]:
     """The tables of a suite: for each task its models against `base`, then each claim that says something."""
     report = compare_tables(read_report(name), base)
     own, *claims = report.tables
-    tasks = (keep(own, [column]) for column in own.columns if column.unit != "tokens")
     return [
-        *(models(report, each, base) for each in tasks if each.measured),
+        *(models(report, each, base) for each in list_tasks(own) if each.measured),
         *(claim(each) for each in claims if each.measured),
     ]
 
@@ -195,18 +188,14 @@ VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 def overview() -> str:
-    """Each claim with what the published suites say of it: Welch over seeds, Holm over the rows of a task."""
+    """Each claim with what the published suites say of it: Welch over seeds, Holm over the whole table."""
     found = {
         (number_, task, model, base): compare_over_seeds(base, *values)
         for number_, each in enumerate(CLAIMS)
         for model, base in product(each.models, each.bases)
         for task, values in seeds_of(model, base, each.is_distance)
     }
-    adjusted = {
-        key: p
-        for task in {key[1] for key in found}
-        for key, p in holm({key: each.p_holm for key, each in found.items() if key[1] == task}).items()
-    }
+    adjusted = holm({key: each.p_holm for key, each in found.items()})
     lines, said = [], set[int]()
     for key, each in found.items():
         number_, task, model, base = key
@@ -262,7 +251,7 @@ def rates(name: str) -> list[str]:
     """For each task, validation with seed 0 at every learning rate that was tried; planned ones are bold."""
     report, suite = read_report(name), load_suite(suite_of(name))
     records = [record for group in report.records.values() for record in group]
-    tasks = [column.task for column in report.tables[0].columns if column.unit != "tokens"]
+    tasks = [each.columns[0].task for each in list_tasks(report.tables[0])]
     return [
         rates_of_task(records, resolve_specs(suite, tasks=[task], seeds=[0]))
         for task in tasks
@@ -298,18 +287,19 @@ def accuracies_by(name: str, properties: Sequence[str]) -> list[str]:
 
 
 def breakdown(table: Table) -> str:
-    """Accuracy with its interval in each bin; where each value is a bin, its mean, how far seeds reach."""
-    narrow = all(column.bin is None or column.bin.low == column.bin.high for column in table.columns)
+    """Accuracy by a property: in bins, with intervals; or at each value, with how far the seeds get."""
+    by_value = all(column.bin is None or column.bin.low == column.bin.high for column in table.columns)
     lines = []
     for row in table.rows:
         said = map(format_measured, row.cells, table.columns)
         cells = [
-            f"{each.value} ({each.interval})" if each.interval and not narrow else each.value for each in said
+            f"{each.value} ({each.interval})" if each.interval and not by_value else each.value
+            for each in said
         ]
-        last = [", ".join(farthest(table, row))] if narrow else cells[-1:]
+        last = [", ".join(farthest(table, row))] if by_value else cells[-1:]
         lines.append((f"`{row.model}`" if row.model else row.name, *cells[:-1], *last))
     labels = [column.label for column in table.columns]
-    head = (table.by or "", *labels[:-1], "farthest with half right, by seed" if narrow else labels[-1])
+    head = (table.by or "", *labels[:-1], "farthest with half right, by seed" if by_value else labels[-1])
     return markdown(head, lines)
 
 
@@ -359,9 +349,9 @@ def means(measured: Distances) -> list[float]:
 
 
 def over_seeds(values: Sequence[float]) -> str:
-    """``26.5 ± 1.2 (3)``: mean, sample standard deviation and number of seeds."""
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{spread} ({len(values)})"
+    """``24.6 ± 8.4 (5)``: mean, sample standard deviation and number of seeds."""
+    mean, sd = UNITS["tokens"].format_mean(statistics.fmean(values), compute_sd(values))
+    return f"{mean} ± {sd} ({len(values)})"
 
 
 def readings(name: str, base: str) -> str:
