@@ -4,32 +4,36 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
-STAMP = $(VENV)/.installed
+INSTALLED = $(VENV)/.installed
+WITH_DEV = $(VENV)/.installed-dev
 
 .PHONY: demo test campaign recipes ceilings lint gpu slurm lock image clean
+.NOTPARALLEL:  # two installations into one environment would break it
 
-$(STAMP): pyproject.toml $(wildcard msbench/*/native/* msbench/*/*/native/*)
+# The tools and other implementations that tests need take nearly as long to install as the package: not for `demo`.
+$(WITH_DEV): EXTRAS = [dev]
+$(INSTALLED) $(WITH_DEV): pyproject.toml $(wildcard msbench/*/native/* msbench/*/*/native/*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	$(BIN)/python -m pip install --quiet --editable '.$(EXTRAS)'
+	touch $(INSTALLED) $@
 
-demo: $(STAMP)  ## train both models on short ListOps and print the table
+demo: $(INSTALLED)  ## train both models on short ListOps and print the table
 	$(BIN)/msbench run quick
 	$(BIN)/msbench report quick --csv --latex --html
 
-test: $(STAMP)  ## the whole test suite
+test: $(WITH_DEV)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
+campaign: $(WITH_DEV)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
 	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/results/test_hostile_results.py -m ""
 
-recipes: $(STAMP)  ## two steps of every recipe of the paper's suites, at full width and depth: some minutes
+recipes: $(WITH_DEV)  ## two steps of every recipe of the paper's suites, at full width and depth: some minutes
 	$(BIN)/python -m pytest tests/training/test_recipe_steps.py -n 2 -m recipes
 
-ceilings: $(STAMP)  ## what every step and kernel of the suites costs on a GPU, counted without one: some minutes
+ceilings: $(WITH_DEV)  ## what every step and kernel of the suites costs on a GPU, counted without one: some minutes
 	$(BIN)/python -m pytest tests/gpu -n 2 -m ceilings
 
-lint: $(STAMP)  ## format, style, types
+lint: $(WITH_DEV)  ## format, style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -37,7 +41,7 @@ lint: $(STAMP)  ## format, style, types
 # Sizes of the suites' scans: examples, steps and channels of ListOps, Text, Image and Path-X.
 SCANS = listops:50:2000:128 text:50:4096:512 image:50:1024:1024 pathx:32:16384:256
 
-gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON into results/bench), in ten minutes
+gpu: $(WITH_DEV)  ## what needs a CUDA device: its tests, and the benchmarks (JSON into results/bench), in ten minutes
 	$(BIN)/python -m pytest -m gpu
 	for scan in $(SCANS); do set -- $$(echo $$scan | tr : ' '); \
 	    $(BIN)/msbench bench scan --device cuda --b $$2 --l $$3 --d $$4 --m 5 --n 26 --no-scaling --repeats 3 \
@@ -47,7 +51,7 @@ gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON 
 	    --shape listops --shape text --shape image --shape pathx --out results/bench/step-cuda.json
 	$(BIN)/python tests/gpu/traffic.py --real --out results/bench/estimates-cuda.json
 
-slurm: $(STAMP)  ## runs as jobs of a Slurm that the test starts: as root, with `apt-get install slurm-wlm munge`
+slurm: $(WITH_DEV)  ## runs as jobs of a Slurm that the test starts: as root, with `apt-get install slurm-wlm munge`
 	$(BIN)/python -m pytest -m slurm
 
 lock:  ## pin and hash what the container images install (UPGRADE=--upgrade: the newest of each)
