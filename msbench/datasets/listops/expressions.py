@@ -214,21 +214,31 @@ def _find_first_needed(node: _Node, allowed: frozenset[int]) -> int:
     while node.operator:
         reduce = REDUCE[node.operator]
         known: list[int] = []
-        # An operator of unknown digits alone can have any value. If several arguments are unknown, giving all
-        # of them the same value reaches all that the operator can have: MIN, MAX and SM clearly; MED since it
-        # grows with that value from its least to its greatest in steps of at most 1.
+        # An operator of unknown digits alone can have any value, so each unknown argument can.
         for index in reversed(range(len(node.arguments))):
             known.insert(0, node.arguments[index].value)
-            if all(reduce([*[value] * index, *known]) in allowed for value in _tried(index)):
+            if all(reduce([*unknown, *known]) in allowed for unknown in _list_unknown(node.operator, index)):
                 break
         allowed = frozenset(
             each
             for each in range(10)
-            if all(reduce([*[value] * index, each, *known[1:]]) in allowed for value in _tried(index))
+            if all(
+                reduce([*unknown, each, *known[1:]]) in allowed
+                for unknown in _list_unknown(node.operator, index)
+            )
         )
         node = node.arguments[index]
     return node.place
 
 
-def _tried(unknown: int) -> range:
-    return range(10 if unknown else 1)
+def _list_unknown(operator: str, count: int) -> list[list[int]]:
+    """Return values of `count` unknown arguments with which the operator reaches all that it can have.
+
+    One free value is enough: of one argument in a sum, which a number of equal ones would not vary freely; of
+    all arguments in MIN and MAX clearly, and in MED since it grows with that value from its least to its
+    greatest in steps of at most 1.
+    """
+    if not count:
+        return [[]]
+    same = 1 if operator == "[SM" else count
+    return [[value] * same + [0] * (count - same) for value in range(10)]
