@@ -143,6 +143,24 @@ def test_runs_on_other_examples_and_lost_files_are_left_out(tmp_path: Path) -> N
     assert table.notes[0].startswith("2 runs left out; the first: ")
 
 
+def test_examples_with_the_same_labels_and_another_property_are_others(tmp_path: Path) -> None:
+    other = kept(tmp_path, "s4", answered(answer(8, 8)), 0, {"length": 2 * LENGTHS})
+    table = add_breakdowns(make_report(tmp_path, more=[other]), "length", pytest.fail).tables[-1]
+    assert [row.name for row in table.rows] == ["mamba", "lstm", "majority of the bin"]
+    assert "another length" in table.notes[0]
+    assert other.record.run_id in table.notes[0]
+
+
+def test_notes_on_the_accuracy_are_notes_on_its_parts(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    (whole,) = report.tables
+    first, *rest = whole.rows
+    cells = tuple(replace(cell, notes=("measured on other data",)) for cell in first.cells)
+    noted = replace(report, tables=(replace(whole, rows=(replace(first, cells=cells), *rest)),))
+    table = add_breakdowns(noted, "length", pytest.fail).tables[-1]
+    assert table.notes[0] == f"{first.name}: measured on other data"
+
+
 def test_an_unknown_property_names_the_known_ones(tmp_path: Path) -> None:
     report = make_report(tmp_path, {"length": LENGTHS, "reach": LENGTHS})
     with pytest.raises(

@@ -59,11 +59,23 @@ class TaskAnswers:
     names: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def add(self, run_id: str, labels: NDArray[np.int64], correct: NDArray[np.bool_]) -> None:
-        """Add the answers of a run; raises DataError where they are to other examples."""
+    def add(
+        self,
+        run_id: str,
+        properties: Mapping[str, NDArray[np.int64]],
+        labels: NDArray[np.int64],
+        correct: NDArray[np.bool_],
+    ) -> None:
+        """Add the answers of a run; raises DataError where its test examples are not those of the first."""
         if self.labels is not None and not np.array_equal(self.labels, labels):
             raise DataError(f"run {run_id}: its test examples are not those of the other runs")
+        for name, values in properties.items():
+            if not np.array_equal(self.properties.get(name, values), values):
+                raise DataError(
+                    f"run {run_id}: its test examples have another {name} than those of the other runs"
+                )
         self.labels, self.correct[run_id] = labels, correct
+        self.properties = {**self.properties, **properties}
 
     def explain_absence(self, name: str) -> str:
         """Return why there is nothing by this property; empty if there is."""
@@ -155,12 +167,11 @@ def _read_answers(report: Report, runs: Mapping[str, RunRecord]) -> TaskAnswers:
         try:
             properties = read_properties(folder, run_id)
             if properties:
-                answers.add(run_id, *read_correct(folder, run_id))
+                answers.add(run_id, properties, *read_correct(folder, run_id))
         except DataError as error:
             answers.problems.append(str(error))
             continue
         answers.names[run_id] = frozenset(properties)
-        answers.properties = {**properties, **answers.properties}
     return answers
 
 
@@ -200,7 +211,8 @@ def _make_table(table: Table, index: int, name: str, answers: TaskAnswers) -> Ta
     planned = [row for row in rows if row.group != MODIFIED_GROUP]
     several = sum(each.source == "run" for each in table.columns) > 1
     apart = all(each.low == each.high for each in bins)
-    how = f"Test examples {'of each value' if apart else 'in quarters'}"
+    how = f"Test examples {'of each value' if apart else 'in quarters' if len(bins) == 4 else 'in bins'}"
+    noted = {row.name: row.cells[index].notes for row in table.rows}
     return Table(
         id=f"{table.id}{f'-{column.task}' if several else ''}-by-{name}",
         title=f"{table.title}: accuracy by {name}{f', {column.task}' if several else ''}",
@@ -212,7 +224,11 @@ def _make_table(table: Table, index: int, name: str, answers: TaskAnswers) -> Ta
             _count_majority(bins, places, answers),
             *(row for row in rows if row.group == MODIFIED_GROUP),
         ),
-        notes=(*answers.describe_left_out(name), *NOTES),
+        notes=(
+            *answers.describe_left_out(name),
+            *(f"{row.name}: {note}" for row in rows for note in noted[row.name]),
+            *NOTES,
+        ),
         protocol=table.protocol,
         by=name,
     )
