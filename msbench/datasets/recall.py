@@ -21,8 +21,9 @@ last           noise
 Two rules are baselines that a model must exceed, beside that of the most frequent class:
 
 * ``most frequent of its values``: the value that most pairs of the example have; of several such values one
-  at random, whose expected accuracy is stated. No rule that does not read the keys is better, since each pair
-  is asked for with the same probability.
+  at random, whose expected accuracy is stated. Without the keys and the length of the example no rule is
+  better, since each pair is asked for with the same probability. From the length, a rule that knows the
+  distances of the test split could tell which pair it is.
 * ``value of its last pair``.
 
 With one pair both would solve the task, so they are left out.
