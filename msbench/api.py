@@ -119,30 +119,35 @@ class ReportTable(Shown):
 
 def plan(
     *suites: str | Path | Suite,
-    models: Iterable[str] = (),
-    tasks: Iterable[str] = (),
-    seeds: Iterable[int] = (),
+    models: str | Iterable[str] = (),
+    tasks: str | Iterable[str] = (),
+    seeds: int | Iterable[int] = (),
     overrides: Overrides = (),
     results: str | Path = "results",
     fresh: bool = False,
 ) -> Plan:
     """Return the runs of suites, given by name, file or as loaded, as ``msbench run --dry-run`` plans them.
 
-    Empty `models`, `tasks` or `seeds` mean the suites' own. `fresh` trains completed runs anew. Writes
-    nothing. Raises ConfigError for names and settings that are invalid.
+    `models`, `tasks` and `seeds` are one or several; none mean the suites' own. `fresh` trains completed runs
+    anew. Writes nothing. Raises ConfigError for names and settings that are invalid.
     """
     from msbench import datasets
 
-    names = [str(each.source.name if isinstance(each, Suite) else each) for each in suites]
+    names = _list_names(suites)
     found = load_suites(expand_suites(names))
     texts = _list_overrides(overrides)
-    specs = resolve_all(found, models, tasks, seeds, texts)
+    models, tasks = ([each] if isinstance(each, str) else each for each in (models, tasks))
+    specs = resolve_all(found, models, tasks, [seeds] if isinstance(seeds, int) else seeds, texts)
     for each in found:
         for text in describe_unlisted_models(each, [spec for spec in specs if spec.suite == each.name]):
             _warn(text)
     entries = plan_runs(specs, Path(results), datasets.data_root(), fresh=fresh)
     options = RunOptions(suites=tuple(names), overrides=texts, results=Path(results), fresh=fresh)
     return Plan(entries, options)
+
+
+def _list_names(given: Iterable[str | Path | Suite]) -> list[str]:
+    return [str(each.source.name if isinstance(each, Suite) else each) for each in given]
 
 
 def _list_overrides(overrides: Overrides) -> tuple[str, ...]:
@@ -193,7 +198,7 @@ def run(
 
 
 def report(
-    *names: str | Path,
+    *names: str | Path | Suite,
     results: str | Path = "results",
     against: str | None = None,
     versus: str | None = None,
@@ -201,13 +206,15 @@ def report(
     modified: bool = False,
     validation: bool = False,
 ) -> list[ReportTable]:
-    """Return the tables that ``msbench report`` prints, for these suites and tables of the paper, or for all.
+    """Return the tables that ``msbench report`` prints, for suites and tables of the paper, or for all.
+
+    A suite is given by name, by file or as loaded.
 
     Raises UnknownName for names that do not exist, and Undecided where nothing has been run.
     """
     from msbench.reporting.tables.load import ReportOptions, load_report
 
-    texts, judge = list(map(str, names)), None
+    texts, judge = _list_names(names), None
     if against is not None:
         from msbench.gate.check import build_judge
 

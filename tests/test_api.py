@@ -87,6 +87,8 @@ def test_a_plan_says_what_would_be_done(tiny_file: Path, tmp_path: Path) -> None
     plan = msbench.plan(suite, models=["mamba"], seeds=[3, 4], results=tmp_path / "results")
     assert [(entry.spec.model_name, entry.spec.seed) for entry in plan] == [("mamba", 3), ("mamba", 4)]
     assert list(plan.to_frame()["seed"]) == [3, 4]
+    (entry,) = msbench.plan(suite, models="mamba", tasks=plan[0].spec.task, seeds=3)
+    assert entry.spec == plan[0].spec
     assert "mamba" in plan._repr_html_()
     assert "mamba" in repr(plan)
     assert not (tmp_path / "results").exists()
@@ -193,6 +195,8 @@ def test_runs_that_failed_have_missing_numbers() -> None:
 def test_tables_show_themselves(trained: api.Records, tiny_file: Path, tmp_path: Path) -> None:
     tables = msbench.report(tiny_file, results=tmp_path / "results")
     assert [table.table.id for table in tables] == ["tiny"]
+    (of_loaded,) = msbench.report(msbench.load_suite(tiny_file), results=tmp_path / "results")
+    assert repr(of_loaded) == repr(tables[0])
     frame = tables[0].to_frame()
     expected = {record.model: 100 * (record.result or 0) for record in trained}
     measured = frame[frame["model"] != ""].set_index("model")["measured"]
