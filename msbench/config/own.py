@@ -155,6 +155,8 @@ def _find_settings(function: Any, base: type[Config], second: str) -> type[Confi
 
 def _import_module(dotted: str) -> ModuleType:
     """Import a module that Python finds, or that is in the current folder, in this order."""
+    if dotted.startswith(".") or "/" in dotted:
+        raise ValueError(f"{dotted} is no module; a file ends in .py: {dotted}.py")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     importlib.invalidate_caches()
@@ -201,7 +203,9 @@ def _run_import(name: str, execute: Callable[[], ModuleType]) -> ModuleType:
 
 
 def _locate(error: BaseException) -> str:
-    """Return the last line of code that an error came from, or an empty text."""
+    """Return the last line of code that an error came from; an empty text where the error has its own."""
+    if isinstance(error, SyntaxError):
+        return ""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return "".join(f" ({Path(each.filename).name}, line {each.lineno})" for each in last)
 

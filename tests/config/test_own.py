@@ -75,6 +75,8 @@ def test_a_file_is_imported_once_and_its_folder_is_in_its_name(folder: Path, tmp
         ("model_b.py:build", "there is no file"),
         ("no_such_package.models:build", "there is no module no_such_package, neither installed nor here"),
         ("json.no_such_module:build", "there is no module json.no_such_module"),
+        ("./model:build", "./model is no module; a file ends in .py: ./model.py"),
+        ("models/model:build", "models/model is no module; a file ends in .py"),
         ("nothing", 'must have the form "PACKAGE.MODULE:NAME" or "./FILE.py:NAME"'),
         (3, "must be text (in quotes), not 3"),
     ],
@@ -92,7 +94,7 @@ def test_what_is_wrong_is_one_line_with_its_place(folder: Path, use: object, mes
     [
         ("import math\nimport no_such_thing\n", "No module named 'no_such_thing' (model.py, line 2)"),
         ("x = 1 / 0\n", "ZeroDivisionError: division by zero (model.py, line 1)"),
-        ("def build(:\n", "SyntaxError: invalid syntax"),
+        ("def build(:\n", "SyntaxError: invalid syntax (model.py, line 1)"),
         ("raise SystemExit(0)\n", "SystemExit: 0 (model.py, line 1)"),
     ],
 )
@@ -101,6 +103,7 @@ def test_a_file_that_cannot_be_imported_names_its_line(folder: Path, text: str, 
     with pytest.raises(ConfigError) as caught:
         resolve(folder, "model.py:build")
     assert message in str(caught.value)
+    assert str(caught.value).count("line ") == 1
     (folder / "model.py").write_text(MODEL, encoding="utf-8")
     assert resolve(folder, "model.py:build").model_dump()["width"] == 3
 
