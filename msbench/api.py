@@ -208,9 +208,8 @@ def report(
 ) -> list[ReportTable]:
     """Return the tables that ``msbench report`` prints, for suites and tables of the paper, or for all.
 
-    A suite is given by name, by file or as loaded.
-
-    Raises UnknownName for names that do not exist, and Undecided where nothing has been run.
+    A suite is given by name, file or as loaded. Raises UnknownName for names that do not exist, and Undecided
+    where nothing has been run.
     """
     from msbench.reporting.tables.load import ReportOptions, load_report
 
